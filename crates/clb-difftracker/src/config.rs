@@ -1,0 +1,59 @@
+//! Every setting, its default, and why the default is what it is.
+
+use core::time::Duration;
+
+/// Settings of a [`DiffTracker`](crate::DiffTracker).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How many addresses one `updateAddressLocations` may list; at least 1.
+    ///
+    /// Default 5,000: at a few hundred bytes per entry this stays well under the byte budget for ordinary names.
+    pub max_entries: usize,
+    /// How many bytes the JSON body of one `updateAddressLocations` may have. A single address, or a location that
+    /// has to be sent whole, is sent even if it alone has more.
+    ///
+    /// Default 2 MiB: ARM refuses bodies of more than 4 MiB, and half of that leaves room for proxies.
+    pub max_bytes: usize,
+    /// How many services one `updateServices` may list; at least 1.
+    ///
+    /// Default 500: one request then registers a large cluster's worth and still stays under 1 MiB.
+    pub max_services: usize,
+    /// How many operations on resources other than the gateway may be in flight; at least 1.
+    ///
+    /// Default 10, as the existing Go controller has it: enough to hide their latency, far below ARM's limit of 200
+    /// writes in a burst.
+    pub max_resource_operations: usize,
+    /// The first delay after a failure that time may cure; it doubles with each further failure.
+    ///
+    /// Default 1 s.
+    pub backoff: Duration,
+    /// What the delay grows to.
+    ///
+    /// Default 30 s.
+    pub max_backoff: Duration,
+    /// The delay after a failure that time alone will not cure (an invalid request, a quota, a missing permission) as
+    /// long as its input stays the same. Such a request is repeated all the same: the cure may be outside our view.
+    ///
+    /// Default 5 min.
+    pub slow_retry: Duration,
+    /// Seed of the jitter. Two trackers with one seed and one history do the same; two controllers should not share
+    /// a seed, or they retry in step.
+    ///
+    /// Default 0.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_entries: 5_000,
+            max_bytes: 2 * 1024 * 1024,
+            max_services: 500,
+            max_resource_operations: 10,
+            backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(30),
+            slow_retry: Duration::from_secs(300),
+            seed: 0,
+        }
+    }
+}

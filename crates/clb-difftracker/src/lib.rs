@@ -1,0 +1,78 @@
+//! The pure state machine that keeps an Azure ServiceGateway equal to a Kubernetes cluster.
+//!
+//! A Kubernetes Service of type LoadBalancer should reach its pods directly. Azure's network resource provider (NRP)
+//! offers this through a *ServiceGateway*: services are registered in it, and each *location* (a node's IP) lists its
+//! *addresses* (pod IPs), each with the services it backs. The [`DiffTracker`] knows what the cluster asks for and what
+//! the gateway holds, and says what to do next. It does nothing itself: no I/O, no clock, no threads, no randomness.
+//!
+//! ```text
+//!  Change ──► desired state ─┐                      ┌─► Operation ─► (you call Azure) ─┐
+//!                            ├─► what differs, ─────┤                                  │
+//!            observed state ─┘   and may be done    └─► Notice    ─► (you tell people) │
+//!                   ▲                                                                  │
+//!                   └───────────────────────────── Outcome ◄───────────────────────────┘
+//! ```
+//!
+//! # How it works
+//!
+//! **Sources own what they contribute.** An EndpointSlice *claims* addresses for its Service on a node; replacing or
+//! removing the slice withdraws exactly its own claims. An address is wanted while any claim on it counts: its Service is
+//! serving, and its node is known and has an IP of the address's family. Where claims name different locations, the one
+//! made last decides. A slice may come before its Service or its nodes: its claims begin to count when they do.
+//!
+//! **Each service has one next step**, a function of what is wanted and what Azure holds (`service::next_step`): public
+//! IP, load balancer, registration on the way in; withdrawal of addresses, clearing of the backend pool, load balancer,
+//! registration, public IP on the way out. Nothing else is remembered, so there is nothing that a change of mind, a
+//! failure or a crash could leave inconsistent.
+//!
+//! **The difference is kept, not searched.** Each input re-examines the addresses and services that it touches; those that
+//! differ stand in queues, oldest first. Taking a batch costs what the batch holds, and nothing ever scans the cluster
+//! except the end of a full list, which is as long as the cluster anyway.
+//!
+//! **One batch at a time.** At most one call on the gateway is in flight. Whatever changes meanwhile waits in the queues and
+//! goes into the next batch together.
+//!
+//! **Nobody knows is an answer.** After an unknown outcome, what the call touched counts as there where deleting too early
+//! would hurt, and as not there where relying on it would, until a repetition settles it.
+//!
+//! # What is not here yet
+//!
+//! Outbound services (egress), Kubernetes writes (finalizers, status) as operations, and observations of what Azure
+//! already holds at start. A tracker begins with the belief that Azure holds nothing of ours.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod address;
+mod batch;
+mod change;
+mod config;
+mod desired;
+mod explain;
+mod ids;
+mod load_balancer;
+mod notice;
+mod operation;
+mod outcome;
+mod retry;
+mod service;
+mod size;
+mod table;
+mod timer;
+mod tracker;
+
+pub use change::{
+    Change, Endpoint, EndpointSlice, Endpoints, Intent, Kind, Node, Rejection, Service, ServiceRef,
+};
+pub use config::Config;
+pub use explain::{ServiceStatus, Stats};
+pub use ids::{IdError, Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
+pub use load_balancer::{FrontendPort, IdleTimeout, LoadBalancerSpec, MAX_RULES, Protocol, Rule, SpecError};
+pub use notice::{Notice, Phase};
+pub use operation::{
+    Action, AddressUpdate, AddressesUpdate, Failure, FailureKind, GatewayRequest, LocationUpdate, Operation,
+    OperationId, Outcome, RegistrationUpdate, ResourceRequest, ServiceUpdate, Success,
+};
+pub use tracker::{DiffTracker, Reason};

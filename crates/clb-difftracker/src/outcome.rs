@@ -1,0 +1,380 @@
+//! What an operation's outcome teaches, and when to try again what failed.
+
+use alloc::vec::Vec;
+
+use crate::address::{Address, Work};
+use crate::batch::{AddressBatch, InFlight, Lane, Move};
+use crate::ids::{ServiceId, Timestamp};
+use crate::notice::Notice;
+use crate::operation::{
+    Failure, FailureKind, OperationId, Outcome, RegistrationUpdate, ResourceRequest, Success,
+};
+use crate::service::{Observed, Registration, ServiceState, Step, Wait};
+use crate::table::Id;
+use crate::tracker::{DiffTracker, Timer};
+
+type RegistrationUpdates = Vec<(Id<ServiceState>, RegistrationUpdate)>;
+
+/// Whom a refusal concerns.
+enum Blame {
+    /// Everything that draws on the same budget.
+    Everyone,
+    /// The whole request, whatever is in it.
+    Request {
+        /// Whether time alone is unlikely to cure it.
+        slow: bool,
+    },
+    /// Something in the request.
+    Content,
+}
+
+fn blame(kind: FailureKind) -> Blame {
+    match kind {
+        FailureKind::Throttled { .. } => Blame::Everyone,
+        FailureKind::Conflict | FailureKind::Transient => Blame::Request { slow: false },
+        FailureKind::Forbidden | FailureKind::Quota => Blame::Request { slow: true },
+        FailureKind::Invalid | FailureKind::NotFound | FailureKind::StillReferenced => Blame::Content,
+    }
+}
+
+impl DiffTracker {
+    pub(crate) fn on_outcome(&mut self, operation: OperationId, in_flight: InFlight, outcome: Outcome) {
+        if !matches!(outcome, Outcome::Failed(Failure { kind: FailureKind::Throttled { .. }, .. })) {
+            self.throttled = 0;
+        }
+        match in_flight {
+            InFlight::Resource { service, request } => {
+                self.services[service].in_flight = None;
+                self.on_resource_outcome(operation, service, &request, outcome);
+                self.refresh_service(service);
+            }
+            InFlight::Services { updates, suspected } => {
+                self.gateway.in_flight = false;
+                let ids: Vec<_> = updates.iter().map(|&(id, _)| id).collect();
+                ids.iter().for_each(|&id| self.services[id].in_flight = None);
+                self.on_services_outcome(operation, updates, suspected, outcome);
+                self.refresh_services(ids);
+            }
+            InFlight::Addresses(batch) => {
+                self.gateway.in_flight = false;
+                self.on_addresses_outcome(operation, batch, outcome);
+            }
+        }
+    }
+
+    fn on_resource_outcome(
+        &mut self,
+        operation: OperationId,
+        id: Id<ServiceState>,
+        request: &ResourceRequest,
+        outcome: Outcome,
+    ) {
+        let is_deletion =
+            matches!(request, ResourceRequest::DeleteLoadBalancer | ResourceRequest::DeletePublicIp);
+        match outcome {
+            Outcome::Succeeded(success) => self.on_resource_done(id, request, success),
+            // What is not there is deleted.
+            Outcome::Failed(Failure { kind: FailureKind::NotFound, .. }) if is_deletion => {
+                self.on_resource_done(id, request, Success::Done);
+            }
+            Outcome::Failed(failure) => {
+                if failure.kind == FailureKind::NotFound
+                    && matches!(request, ResourceRequest::PutLoadBalancer(_))
+                {
+                    // The frontend's public IP: it is not where we believed it to be.
+                    self.services[id].resources.public_ip.doubt();
+                }
+                let service = Some(self.services.key(id).clone());
+                let retry_at = match blame(failure.kind) {
+                    Blame::Everyone => self.close_door(failure.kind),
+                    Blame::Request { slow: true } => self.park(id, Step::Resource(request.clone())),
+                    Blame::Content if failure.kind == FailureKind::Invalid => {
+                        self.park(id, Step::Resource(request.clone()))
+                    }
+                    Blame::Request { slow: false } | Blame::Content => self.back_off(id),
+                };
+                self.tell_failure(operation, service, failure, retry_at);
+            }
+            Outcome::Unknown(failure) => {
+                let resources = &mut self.services[id].resources;
+                match request {
+                    ResourceRequest::PutPublicIp(family) => resources.public_ip = Observed::Unknown(*family),
+                    ResourceRequest::PutLoadBalancer(spec) => {
+                        resources.load_balancer = Observed::Unknown(spec.clone());
+                    }
+                    ResourceRequest::DeleteLoadBalancer => resources.load_balancer.doubt(),
+                    ResourceRequest::DeletePublicIp => resources.public_ip.doubt(),
+                }
+                let service = Some(self.services.key(id).clone());
+                let retry_at = self.back_off(id);
+                self.tell_failure(operation, service, failure, retry_at);
+            }
+        }
+    }
+
+    fn on_resource_done(&mut self, id: Id<ServiceState>, request: &ResourceRequest, success: Success) {
+        let state = &mut self.services[id];
+        let resources = &mut state.resources;
+        match request {
+            ResourceRequest::PutPublicIp(family) => resources.public_ip = Observed::Present(*family),
+            ResourceRequest::PutLoadBalancer(spec) => {
+                resources.load_balancer = Observed::Present(spec.clone())
+            }
+            ResourceRequest::DeleteLoadBalancer => resources.load_balancer = Observed::Absent,
+            ResourceRequest::DeletePublicIp => resources.public_ip = Observed::Absent,
+        }
+        state.ingress = match (request, success) {
+            (ResourceRequest::PutPublicIp(_), Success::PublicIp(ip)) => Some(ip),
+            (ResourceRequest::DeletePublicIp, _) => None,
+            (_, Success::Done | Success::PublicIp(_)) => state.ingress,
+        };
+        self.on_progress(id);
+    }
+
+    fn on_services_outcome(
+        &mut self,
+        operation: OperationId,
+        mut updates: RegistrationUpdates,
+        suspected: bool,
+        outcome: Outcome,
+    ) {
+        match outcome {
+            Outcome::Succeeded(_) => {
+                self.gateway.services.failures = 0;
+                updates.into_iter().for_each(|(id, update)| self.on_registration_done(id, update));
+            }
+            Outcome::Unknown(failure) => {
+                for &(id, update) in &updates {
+                    let registration = &mut self.services[id].resources.registration;
+                    match update {
+                        RegistrationUpdate::Register => {
+                            *registration = Observed::Unknown(Registration::WithPool)
+                        }
+                        RegistrationUpdate::ClearPool | RegistrationUpdate::Unregister => {
+                            registration.doubt()
+                        }
+                    }
+                }
+                let retry_at = self.hold_lane(Lane::Services, false);
+                self.tell_failure(operation, self.only_service(&updates), failure, retry_at);
+            }
+            Outcome::Failed(failure) => {
+                let service = self.only_service(&updates);
+                let retry_at = match blame(failure.kind) {
+                    Blame::Everyone | Blame::Request { .. } => {
+                        if suspected {
+                            self.gateway
+                                .services
+                                .suspects
+                                .push(updates.into_iter().map(|(id, _)| id).collect());
+                        }
+                        self.hold_request(Lane::Services, failure.kind)
+                    }
+                    Blame::Content if updates.len() > 1 => {
+                        let ids = updates.into_iter().map(|(id, _)| id).collect();
+                        bisect(&mut self.gateway.services.suspects, ids);
+                        self.now
+                    }
+                    Blame::Content => match updates.pop() {
+                        Some((id, update)) => self.on_registration_refused(id, update, failure.kind),
+                        None => self.now,
+                    },
+                };
+                self.tell_failure(operation, service, failure, retry_at);
+            }
+        }
+    }
+
+    fn on_registration_done(&mut self, id: Id<ServiceState>, update: RegistrationUpdate) {
+        self.services[id].resources.registration = match update {
+            RegistrationUpdate::Register => Observed::Present(Registration::WithPool),
+            RegistrationUpdate::ClearPool => Observed::Present(Registration::WithoutPool),
+            RegistrationUpdate::Unregister => Observed::Absent,
+        };
+        self.on_progress(id);
+    }
+
+    /// NRP refused what was said of this service, and of it alone.
+    fn on_registration_refused(
+        &mut self,
+        id: Id<ServiceState>,
+        update: RegistrationUpdate,
+        kind: FailureKind,
+    ) -> Timestamp {
+        match (update, kind) {
+            (RegistrationUpdate::Unregister, FailureKind::NotFound) => {
+                self.on_registration_done(id, update);
+                self.now
+            }
+            (_, FailureKind::Invalid) => self.park(id, Step::Registration(update)),
+            (RegistrationUpdate::Register, FailureKind::NotFound) => {
+                // The pool it names: the load balancer is not where we believed it to be, nor perhaps its public IP.
+                let resources = &mut self.services[id].resources;
+                resources.public_ip.doubt();
+                resources.load_balancer.doubt();
+                self.back_off(id)
+            }
+            _ => self.back_off(id),
+        }
+    }
+
+    fn only_service(&self, updates: &RegistrationUpdates) -> Option<ServiceId> {
+        match updates.as_slice() {
+            [(id, _)] => Some(self.services.key(*id).clone()),
+            [] | [_, ..] => None,
+        }
+    }
+
+    fn on_addresses_outcome(&mut self, operation: OperationId, batch: AddressBatch, outcome: Outcome) {
+        let AddressBatch { picked, suspected, moves, locations } = batch;
+        let mut services: Vec<_> = moves.iter().flat_map(Move::named).collect();
+        services.extend(
+            moves.iter().flat_map(|step| &step.before).flat_map(|held| held.services.iter().copied()),
+        );
+        services.sort_unstable();
+        services.dedup();
+        for step in &moves {
+            self.work.remove(&step.address);
+        }
+        match outcome {
+            Outcome::Succeeded(_) => {
+                self.gateway.addresses.failures = 0;
+                locations.iter().for_each(|&location| self.locations[location].in_doubt = false);
+                moves.iter().for_each(|step| self.set_holdings(step.address, step.applied()));
+            }
+            Outcome::Unknown(failure) => {
+                locations.iter().for_each(|&location| self.locations[location].in_doubt = true);
+                let retry_at = self.hold_lane(Lane::Addresses, false);
+                self.tell_failure(operation, None, failure, retry_at);
+            }
+            Outcome::Failed(failure) => {
+                moves.iter().for_each(|step| self.set_holdings(step.address, step.before.clone()));
+                let retry_at = match (blame(failure.kind), picked.as_slice()) {
+                    (Blame::Everyone | Blame::Request { .. }, _) => {
+                        if suspected {
+                            self.gateway.addresses.suspects.push(picked);
+                        }
+                        self.hold_request(Lane::Addresses, failure.kind)
+                    }
+                    (Blame::Content, &[address]) => {
+                        if failure.kind == FailureKind::NotFound {
+                            self.doubt_registrations(&moves);
+                        }
+                        self.quarantine(address, &moves, &failure)
+                    }
+                    (Blame::Content, _) => {
+                        bisect(&mut self.gateway.addresses.suspects, picked);
+                        self.now
+                    }
+                };
+                self.tell_failure(operation, None, failure, retry_at);
+            }
+        }
+        for step in moves {
+            self.refresh_address(step.address);
+            self.forget_address(step.address);
+        }
+        self.refresh_services(services);
+    }
+
+    /// Leaves an address out until it changes, or for long.
+    fn quarantine(&mut self, address: Id<Address>, moves: &[Move], failure: &Failure) -> Timestamp {
+        let retry_at = self.backoff.slow(self.now);
+        let refused = moves.iter().find(|step| step.address == address).and_then(|step| step.after.clone());
+        self.work.insert(address, Work::Quarantined(refused));
+        self.timers.set(Timer::Address(address), retry_at);
+        let message = failure.message.clone();
+        self.notices.push_back(Notice::Quarantined { address: self.ip(address), message, retry_at });
+        retry_at
+    }
+
+    /// NRP does not know a service that we believed to be registered: one of those that these name.
+    fn doubt_registrations(&mut self, moves: &[Move]) {
+        for id in moves.iter().flat_map(Move::named) {
+            self.services[id].resources.registration.doubt();
+        }
+    }
+
+    fn on_progress(&mut self, id: Id<ServiceState>) {
+        let state = &mut self.services[id];
+        state.failures = 0;
+        state.wait = Wait::No;
+        self.timers.clear(Timer::Service(id));
+    }
+
+    /// Waits before anything else is done for a service.
+    fn back_off(&mut self, id: Id<ServiceState>) -> Timestamp {
+        let state = &mut self.services[id];
+        state.failures = state.failures.saturating_add(1);
+        state.wait = Wait::Backoff;
+        let at = self.backoff.after(self.now, state.failures);
+        self.timers.set(Timer::Service(id), at);
+        at
+    }
+
+    /// Waits long before the same step is taken for a service again; another step need not wait.
+    fn park(&mut self, id: Id<ServiceState>, step: Step) -> Timestamp {
+        let state = &mut self.services[id];
+        state.failures = state.failures.saturating_add(1);
+        state.wait = Wait::Parked(step);
+        let at = self.backoff.slow(self.now);
+        self.timers.set(Timer::Service(id), at);
+        at
+    }
+
+    fn hold_request(&mut self, lane: Lane, kind: FailureKind) -> Timestamp {
+        match blame(kind) {
+            Blame::Everyone => self.close_door(kind),
+            Blame::Request { slow } => self.hold_lane(lane, slow),
+            Blame::Content => self.now,
+        }
+    }
+
+    fn hold_lane(&mut self, lane: Lane, slow: bool) -> Timestamp {
+        let failures = match lane {
+            Lane::Services => &mut self.gateway.services.failures,
+            Lane::Addresses => &mut self.gateway.addresses.failures,
+        };
+        *failures = failures.saturating_add(1);
+        let failures = *failures;
+        let at = if slow { self.backoff.slow(self.now) } else { self.backoff.after(self.now, failures) };
+        self.timers.set(Timer::Lane(lane), at);
+        at
+    }
+
+    /// Sends nothing before the server allows it. An earlier and longer pause stays in force.
+    fn close_door(&mut self, kind: FailureKind) -> Timestamp {
+        self.throttled = self.throttled.saturating_add(1);
+        let at = match kind {
+            FailureKind::Throttled { retry_after: Some(pause) } => self.now.after(pause),
+            FailureKind::Throttled { retry_after: None }
+            | FailureKind::Conflict
+            | FailureKind::Transient
+            | FailureKind::Invalid
+            | FailureKind::NotFound
+            | FailureKind::Forbidden
+            | FailureKind::Quota
+            | FailureKind::StillReferenced => self.backoff.after(self.now, self.throttled),
+        };
+        let at = self.timers.get(Timer::Door).map_or(at, |door| door.max(at));
+        self.timers.set(Timer::Door, at);
+        at
+    }
+
+    fn tell_failure(
+        &mut self,
+        operation: OperationId,
+        service: Option<ServiceId>,
+        Failure { kind, message }: Failure,
+        retry_at: Timestamp,
+    ) {
+        self.notices.push_back(Notice::Failed { operation, service, kind, message, retry_at });
+    }
+}
+
+/// Sends each half of a refused request alone, until what NRP refuses stands alone.
+fn bisect<T>(suspects: &mut Vec<Vec<Id<T>>>, mut ids: Vec<Id<T>>) {
+    let second = ids.split_off(ids.len().div_ceil(2));
+    suspects.push(second);
+    suspects.push(ids);
+}

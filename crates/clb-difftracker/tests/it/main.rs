@@ -1,0 +1,9 @@
+//! The tracker against independent models of Azure and of the cluster.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod azure;
+mod cluster;
+mod properties;
+mod scenarios;
+mod world;

@@ -1,0 +1,1 @@
+//! Behaviours by name.

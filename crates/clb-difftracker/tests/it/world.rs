@@ -1,0 +1,184 @@
+//! The tracker, the cluster and Azure together, one step at a time, with every rule checked at each.
+
+use std::collections::BTreeMap;
+
+use clb_difftracker::{
+    Action, AddressesUpdate, Change, Config, DiffTracker, Failure, FailureKind, GatewayRequest, Notice,
+    Operation, Outcome, ServiceId, Success, Timestamp,
+};
+
+use crate::azure::Azure;
+use crate::cluster::Cluster;
+
+/// How an operation in flight ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Succeeds,
+    Fails(FailureKind),
+    UnknownApplied,
+    UnknownNotApplied,
+}
+
+pub(crate) struct World {
+    pub(crate) tracker: DiffTracker,
+    pub(crate) cluster: Cluster,
+    pub(crate) azure: Azure,
+    pub(crate) now: Timestamp,
+    pub(crate) in_flight: Vec<Operation>,
+    pub(crate) notices: Vec<Notice>,
+    /// Every operation taken, in order.
+    pub(crate) taken: Vec<Operation>,
+    /// Actions of which nobody knows whether they were applied may be repeated.
+    doubtful: BTreeMap<Option<ServiceId>, u32>,
+}
+
+impl World {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            tracker: DiffTracker::new(config),
+            cluster: Cluster::default(),
+            azure: Azure::default(),
+            now: Timestamp::default(),
+            in_flight: Vec::new(),
+            notices: Vec::new(),
+            taken: Vec::new(),
+            doubtful: BTreeMap::new(),
+        }
+    }
+
+    /// Something changes in the cluster; what follows from it is taken.
+    pub(crate) fn change(&mut self, change: Change) {
+        self.tell(change);
+        self.drain();
+    }
+
+    /// The same without taking anything yet.
+    pub(crate) fn tell(&mut self, change: Change) {
+        self.cluster.apply(&change);
+        self.tracker.handle_change(change, self.now);
+    }
+
+    /// Takes all operations and notices, and checks each operation.
+    pub(crate) fn drain(&mut self) {
+        while let Some(operation) = self.tracker.poll_operation(self.now) {
+            self.check(&operation);
+            self.taken.push(operation.clone());
+            self.in_flight.push(operation);
+        }
+        while let Some(notice) = self.tracker.poll_notice() {
+            self.notices.push(notice);
+        }
+    }
+
+    fn check(&self, operation: &Operation) {
+        let subject = subject(&operation.action);
+        let same = |other: &&Operation| self::subject(&other.action) == subject;
+        assert_eq!(self.in_flight.iter().find(same), None, "two operations in flight on one thing");
+        let expected = self.cluster.expected(&self.azure);
+        let expected = crate::azure::triples(&expected.locations);
+        for loss in self.azure.losses(&operation.action) {
+            // Of a service whose registration is in doubt, nothing can be said.
+            let is_registered = self.azure.registrations.get(&loss.2) == Some(&true);
+            assert!(
+                !(is_registered && expected.contains(&loss)),
+                "{operation:?} takes away {loss:?}, which is wanted"
+            );
+        }
+        if !self.doubtful.contains_key(&subject) {
+            assert!(!self.azure.holds(&operation.action), "{operation:?} changes nothing");
+        }
+        if let Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) = &operation.action {
+            for update in updates {
+                let AddressesUpdate::Merge(entries) = &update.addresses else { continue };
+                let held = self.azure.locations.get(&update.location);
+                for entry in entries {
+                    let now: Vec<_> = held
+                        .and_then(|held| held.get(&entry.address))
+                        .into_iter()
+                        .flatten()
+                        .cloned()
+                        .collect();
+                    assert_ne!(now, entry.services, "{} is sent as it is", entry.address);
+                }
+            }
+        }
+    }
+
+    /// Ends the operation in flight at `index`.
+    pub(crate) fn complete(&mut self, index: usize, end: End) {
+        let operation = self.in_flight.remove(index);
+        let failure = |kind| Failure { kind, message: "so it was decided".to_string() };
+        let mut apply = || match self.azure.apply(&operation.action) {
+            Ok(success) => success,
+            Err(broken) => panic!("{broken}: {operation:?}"),
+        };
+        let outcome = match end {
+            End::Succeeds => Outcome::Succeeded(apply()),
+            End::Fails(kind) => Outcome::Failed(failure(kind)),
+            End::UnknownApplied => {
+                apply();
+                Outcome::Unknown(failure(FailureKind::Transient))
+            }
+            End::UnknownNotApplied => Outcome::Unknown(failure(FailureKind::Transient)),
+        };
+        if end != End::Succeeds {
+            *self.doubtful.entry(subject(&operation.action)).or_default() += 1;
+        }
+        self.tracker.handle_outcome(operation.id, outcome, self.now);
+        self.drain();
+    }
+
+    /// Jumps to the next deadline.
+    pub(crate) fn pass_time(&mut self) -> bool {
+        let Some((at, _)) = self.tracker.poll_timeout() else { return false };
+        assert!(at > self.now, "a deadline in the past was not handled");
+        self.now = at;
+        self.tracker.handle_timeout(self.now);
+        self.drain();
+        true
+    }
+
+    /// Lets everything succeed and time pass until nothing is left to do; then Azure must equal the cluster, and stay
+    /// silent.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if !self.in_flight.is_empty() {
+                self.complete(0, End::Succeeds);
+            } else if !self.pass_time() {
+                assert!(self.tracker.is_synced(), "idle but not in sync: {:?}", self.tracker);
+                assert_eq!(self.azure, self.cluster.expected(&self.azure));
+                return;
+            }
+        }
+        panic!("does not settle");
+    }
+
+    /// The requests on the gateway since `from` operations were taken.
+    pub(crate) fn gateway_requests(&self, from: usize) -> Vec<&GatewayRequest> {
+        let gateway = |operation: &'_ Operation| match &operation.action {
+            Action::Gateway(_) => true,
+            Action::Resource { .. } => false,
+        };
+        self.taken[from..]
+            .iter()
+            .filter(|operation| gateway(operation))
+            .filter_map(|operation| match &operation.action {
+                Action::Gateway(request) => Some(request),
+                Action::Resource { .. } => None,
+            })
+            .collect()
+    }
+}
+
+/// What an operation is on: the gateway, or one service.
+fn subject(action: &Action) -> Option<ServiceId> {
+    match action {
+        Action::Gateway(_) => None,
+        Action::Resource { service, .. } => Some(service.clone()),
+    }
+}
+
+#[allow(dead_code)]
+pub(crate) fn done() -> Outcome {
+    Outcome::Succeeded(Success::Done)
+}
