@@ -1,0 +1,10 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+
+mod computer_name;
+mod name;
+mod provider_id;
+
+pub use computer_name::{ComputerName, ComputerNameError, InstanceName, InstanceNameError};
+pub use name::{ArmName, NameError};
+pub use provider_id::{ProviderId, ProviderIdError};
