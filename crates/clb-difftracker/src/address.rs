@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::desired::{NodeState, Slice};
 use crate::ids::Ip;
-use crate::service::ServiceState;
+use crate::service::{Role, ServiceState};
 use crate::table::Id;
 use crate::tracker::DiffTracker;
 
@@ -86,9 +86,9 @@ pub(crate) enum Urgency {
 }
 
 impl DiffTracker {
-    /// Where an address should be now: at the location that its latest claim that counts names, with the services of
-    /// all claims that count and name this location. A claim counts while its Service serves this family and its node
-    /// is known and has an IP of it.
+    /// Where an address should be now. The latest claim that counts says at which location; the services are those of all
+    /// claims that count and name this location, as far as they can be named yet. A claim counts while its Service serves
+    /// this family, or is to serve it, and its node is known and has an IP of it.
     pub(crate) fn target(&self, address: Id<Address>) -> Option<Target> {
         let family = self.addresses.key(address).family();
         let mut target: Option<Target> = None;
@@ -96,17 +96,19 @@ impl DiffTracker {
             let Some(location) = self.nodes[claim.node].location(family) else { continue };
             let slot = self.slices[claim.slice].slot;
             let Some(service) = slot.and_then(|slot| self.slots[slot].service) else { continue };
-            if self.services[service].serving != Some(family) {
+            let role = self.services[service].role;
+            if role != Role::Serving(family) && role != Role::Expecting(family) {
                 continue;
             }
             let target = target.get_or_insert_with(|| Target { location, services: ServiceSet::new() });
             if target.location == location
+                && role == Role::Serving(family)
                 && let Err(at) = target.services.binary_search(&service)
             {
                 target.services.insert(at, service);
             }
         }
-        target
+        target.filter(|target| !target.services.is_empty())
     }
 
     /// Compares both sides of an address and queues it, or takes it out of the queue. One that is in flight is

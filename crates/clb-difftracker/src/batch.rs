@@ -180,7 +180,10 @@ impl DiffTracker {
                 }
                 let row = &self.locations[location];
                 let on_nodes = row.nodes.iter().flat_map(|&node| self.nodes[node].addresses.iter());
-                let all = row.holdings.iter().chain(on_nodes).copied();
+                let belongs = |address: &&Id<Address>| {
+                    self.target(**address).is_some_and(|target| target.location == location)
+                };
+                let all = row.holdings.iter().chain(on_nodes.filter(belongs)).copied();
                 pending.extend(all.filter(|other| !draft.members.contains(other) && seen.insert(*other)));
             }
             group.moves.push(entry);
@@ -326,7 +329,7 @@ impl Move {
                     holding.services.dedup();
                 }
                 None => {
-                    holdings.push(Holding { location: *location, services: services.clone(), certain: false })
+                    holdings.push(Holding { location: *location, services: services.clone(), certain: false });
                 }
             }
         }

@@ -121,7 +121,9 @@ pub enum Outcome {
     Succeeded(Success),
     /// It was refused and changed nothing.
     Failed(Failure),
-    /// Nobody knows whether it was, or still will be, applied: a timeout, a lost poll, a cut connection.
+    /// Nobody knows whether, or how much of it, was or still will be applied: a timeout, a lost poll, a cut connection, an
+    /// accepted operation that failed on the way. The failure decides when it is tried again, just as if it had been
+    /// refused.
     Unknown(Failure),
 }
 

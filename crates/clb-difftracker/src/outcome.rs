@@ -71,30 +71,13 @@ impl DiffTracker {
     ) {
         let is_deletion =
             matches!(request, ResourceRequest::DeleteLoadBalancer | ResourceRequest::DeletePublicIp);
-        match outcome {
-            Outcome::Succeeded(success) => self.on_resource_done(id, request, success),
+        let failure = match outcome {
+            Outcome::Succeeded(success) => return self.on_resource_done(id, request, success),
             // What is not there is deleted.
             Outcome::Failed(Failure { kind: FailureKind::NotFound, .. }) if is_deletion => {
-                self.on_resource_done(id, request, Success::Done);
+                return self.on_resource_done(id, request, Success::Done);
             }
-            Outcome::Failed(failure) => {
-                if failure.kind == FailureKind::NotFound
-                    && matches!(request, ResourceRequest::PutLoadBalancer(_))
-                {
-                    // The frontend's public IP: it is not where we believed it to be.
-                    self.services[id].resources.public_ip.doubt();
-                }
-                let service = Some(self.services.key(id).clone());
-                let retry_at = match blame(failure.kind) {
-                    Blame::Everyone => self.close_door(failure.kind),
-                    Blame::Request { slow: true } => self.park(id, Step::Resource(request.clone())),
-                    Blame::Content if failure.kind == FailureKind::Invalid => {
-                        self.park(id, Step::Resource(request.clone()))
-                    }
-                    Blame::Request { slow: false } | Blame::Content => self.back_off(id),
-                };
-                self.tell_failure(operation, service, failure, retry_at);
-            }
+            Outcome::Failed(failure) => failure,
             Outcome::Unknown(failure) => {
                 let resources = &mut self.services[id].resources;
                 match request {
@@ -105,11 +88,23 @@ impl DiffTracker {
                     ResourceRequest::DeleteLoadBalancer => resources.load_balancer.doubt(),
                     ResourceRequest::DeletePublicIp => resources.public_ip.doubt(),
                 }
-                let service = Some(self.services.key(id).clone());
-                let retry_at = self.back_off(id);
-                self.tell_failure(operation, service, failure, retry_at);
+                failure
             }
+        };
+        if failure.kind == FailureKind::NotFound && matches!(request, ResourceRequest::PutLoadBalancer(_)) {
+            // The frontend's public IP: it is not where we believed it to be.
+            self.services[id].resources.public_ip.doubt();
         }
+        let retry_at = match blame(failure.kind) {
+            Blame::Everyone => self.close_door(failure.kind),
+            Blame::Request { slow: true } => self.park(id, Step::Resource(request.clone())),
+            Blame::Content if failure.kind == FailureKind::Invalid => {
+                self.park(id, Step::Resource(request.clone()))
+            }
+            Blame::Request { slow: false } | Blame::Content => self.back_off(id),
+        };
+        let service = Some(self.services.key(id).clone());
+        self.tell_failure(operation, service, failure, retry_at);
     }
 
     fn on_resource_done(&mut self, id: Id<ServiceState>, request: &ResourceRequest, success: Success) {
@@ -118,7 +113,7 @@ impl DiffTracker {
         match request {
             ResourceRequest::PutPublicIp(family) => resources.public_ip = Observed::Present(*family),
             ResourceRequest::PutLoadBalancer(spec) => {
-                resources.load_balancer = Observed::Present(spec.clone())
+                resources.load_balancer = Observed::Present(spec.clone());
             }
             ResourceRequest::DeleteLoadBalancer => resources.load_balancer = Observed::Absent,
             ResourceRequest::DeletePublicIp => resources.public_ip = Observed::Absent,
@@ -138,51 +133,46 @@ impl DiffTracker {
         suspected: bool,
         outcome: Outcome,
     ) {
-        match outcome {
+        let failure = match outcome {
             Outcome::Succeeded(_) => {
                 self.gateway.services.failures = 0;
-                updates.into_iter().for_each(|(id, update)| self.on_registration_done(id, update));
+                return updates.into_iter().for_each(|(id, update)| self.on_registration_done(id, update));
             }
+            Outcome::Failed(failure) => failure,
             Outcome::Unknown(failure) => {
                 for &(id, update) in &updates {
                     let registration = &mut self.services[id].resources.registration;
                     match update {
                         RegistrationUpdate::Register => {
-                            *registration = Observed::Unknown(Registration::WithPool)
+                            *registration = Observed::Unknown(Registration::WithPool);
                         }
                         RegistrationUpdate::ClearPool | RegistrationUpdate::Unregister => {
-                            registration.doubt()
+                            registration.doubt();
                         }
                     }
                 }
-                let retry_at = self.hold_lane(Lane::Services, false);
-                self.tell_failure(operation, self.only_service(&updates), failure, retry_at);
+                failure
             }
-            Outcome::Failed(failure) => {
-                let service = self.only_service(&updates);
-                let retry_at = match blame(failure.kind) {
-                    Blame::Everyone | Blame::Request { .. } => {
-                        if suspected {
-                            self.gateway
-                                .services
-                                .suspects
-                                .push(updates.into_iter().map(|(id, _)| id).collect());
-                        }
-                        self.hold_request(Lane::Services, failure.kind)
-                    }
-                    Blame::Content if updates.len() > 1 => {
-                        let ids = updates.into_iter().map(|(id, _)| id).collect();
-                        bisect(&mut self.gateway.services.suspects, ids);
-                        self.now
-                    }
-                    Blame::Content => match updates.pop() {
-                        Some((id, update)) => self.on_registration_refused(id, update, failure.kind),
-                        None => self.now,
-                    },
-                };
-                self.tell_failure(operation, service, failure, retry_at);
+        };
+        let service = self.only_service(&updates);
+        let retry_at = match blame(failure.kind) {
+            Blame::Everyone | Blame::Request { .. } => {
+                if suspected {
+                    self.gateway.services.suspects.push(updates.into_iter().map(|(id, _)| id).collect());
+                }
+                self.hold_request(Lane::Services, failure.kind)
             }
-        }
+            Blame::Content if updates.len() > 1 => {
+                let ids = updates.into_iter().map(|(id, _)| id).collect();
+                bisect(&mut self.gateway.services.suspects, ids);
+                self.now
+            }
+            Blame::Content => match updates.pop() {
+                Some((id, update)) => self.on_registration_refused(id, update, failure.kind),
+                None => self.now,
+            },
+        };
+        self.tell_failure(operation, service, failure, retry_at);
     }
 
     fn on_registration_done(&mut self, id: Id<ServiceState>, update: RegistrationUpdate) {
@@ -236,39 +226,42 @@ impl DiffTracker {
         for step in &moves {
             self.work.remove(&step.address);
         }
-        match outcome {
+        let failure = match outcome {
             Outcome::Succeeded(_) => {
                 self.gateway.addresses.failures = 0;
                 locations.iter().for_each(|&location| self.locations[location].in_doubt = false);
                 moves.iter().for_each(|step| self.set_holdings(step.address, step.applied()));
-            }
-            Outcome::Unknown(failure) => {
-                locations.iter().for_each(|&location| self.locations[location].in_doubt = true);
-                let retry_at = self.hold_lane(Lane::Addresses, false);
-                self.tell_failure(operation, None, failure, retry_at);
+                None
             }
             Outcome::Failed(failure) => {
                 moves.iter().for_each(|step| self.set_holdings(step.address, step.before.clone()));
-                let retry_at = match (blame(failure.kind), picked.as_slice()) {
-                    (Blame::Everyone | Blame::Request { .. }, _) => {
-                        if suspected {
-                            self.gateway.addresses.suspects.push(picked);
-                        }
-                        self.hold_request(Lane::Addresses, failure.kind)
-                    }
-                    (Blame::Content, &[address]) => {
-                        if failure.kind == FailureKind::NotFound {
-                            self.doubt_registrations(&moves);
-                        }
-                        self.quarantine(address, &moves, &failure)
-                    }
-                    (Blame::Content, _) => {
-                        bisect(&mut self.gateway.addresses.suspects, picked);
-                        self.now
-                    }
-                };
-                self.tell_failure(operation, None, failure, retry_at);
+                Some(failure)
             }
+            Outcome::Unknown(failure) => {
+                locations.iter().for_each(|&location| self.locations[location].in_doubt = true);
+                Some(failure)
+            }
+        };
+        if let Some(failure) = failure {
+            let retry_at = match (blame(failure.kind), picked.as_slice()) {
+                (Blame::Everyone | Blame::Request { .. }, _) => {
+                    if suspected {
+                        self.gateway.addresses.suspects.push(picked);
+                    }
+                    self.hold_request(Lane::Addresses, failure.kind)
+                }
+                (Blame::Content, &[address]) => {
+                    if failure.kind == FailureKind::NotFound {
+                        self.doubt_registrations(&moves);
+                    }
+                    self.quarantine(address, &moves, &failure)
+                }
+                (Blame::Content, _) => {
+                    bisect(&mut self.gateway.addresses.suspects, picked);
+                    self.now
+                }
+            };
+            self.tell_failure(operation, None, failure, retry_at);
         }
         for step in moves {
             self.refresh_address(step.address);

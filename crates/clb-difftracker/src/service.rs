@@ -182,12 +182,24 @@ pub(crate) struct ServiceState {
     /// Failures in a row.
     pub(crate) failures: u32,
     pub(crate) wait: Wait,
-    /// The addresses of which family name it, as of its last refresh.
-    pub(crate) serving: Option<IpFamily>,
+    /// What it is to addresses, as of its last refresh.
+    pub(crate) role: Role,
     /// The phase last told.
     pub(crate) phase: Option<Phase>,
     /// Its place in the queue for its next step: the number is smaller for those waiting longer.
     pub(crate) queued: Option<(Queue, u64)>,
+}
+
+/// What a service is to addresses that are claimed for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing.
+    #[default]
+    None,
+    /// It will be named by addresses of this family. Claims for it tell where an address is, but it cannot be named yet.
+    Expecting(IpFamily),
+    /// It may be named by addresses of this family.
+    Serving(IpFamily),
 }
 
 /// The queues of services that have something to do.
@@ -212,16 +224,20 @@ impl ServiceState {
         next_step(self.goal(), &self.resources, self.references)
     }
 
-    /// The family of the addresses that may name this service now: it is known to be registered with its pool, and
-    /// it is to stay so.
-    pub(crate) fn serves(&self) -> Option<IpFamily> {
-        let Observed::Present(family) = self.resources.public_ip else { return None };
-        let stays = match self.goal() {
-            Goal::Serve(spec) => spec.family() == family,
-            Goal::Keep => true,
-            Goal::Remove => false,
+    /// What it is to addresses now. They may name it while it is known to be registered with its pool and is to stay so.
+    pub(crate) fn derive_role(&self) -> Role {
+        let family = match (self.goal(), self.resources.public_ip) {
+            (Goal::Serve(spec), _) => spec.family(),
+            (Goal::Keep, Observed::Present(family)) => family,
+            (Goal::Keep, Observed::Absent | Observed::Unknown(_)) | (Goal::Remove, _) => return Role::None,
         };
-        (stays && self.resources.registration.is(&Registration::WithPool)).then_some(family)
+        let serves =
+            self.resources.public_ip.is(&family) && self.resources.registration.is(&Registration::WithPool);
+        match self.goal() {
+            _ if serves => Role::Serving(family),
+            Goal::Serve(_) => Role::Expecting(family),
+            Goal::Keep | Goal::Remove => Role::None,
+        }
     }
 
     /// Where it is on its way; `None` when there is nothing to do or undo.
@@ -238,7 +254,7 @@ impl ServiceState {
             },
             Goal::Serve(_) => Some(match step {
                 Step::Settled => Phase::Ready,
-                _ if self.serves().is_some() => Phase::Updating,
+                _ if matches!(self.role, Role::Serving(_)) => Phase::Updating,
                 _ if self.resources == Resources::default() && self.in_flight.is_none() => Phase::Pending,
                 Step::Drain | Step::Resource(_) | Step::Registration(_) => Phase::Creating,
             }),

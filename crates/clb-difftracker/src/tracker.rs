@@ -223,8 +223,8 @@ impl DiffTracker {
     /// one of which nothing is left.
     pub(crate) fn refresh_service(&mut self, id: Id<ServiceState>) {
         let state = &mut self.services[id];
-        let serving = state.serves();
-        if core::mem::replace(&mut state.serving, serving) != serving {
+        let role = state.derive_role();
+        if core::mem::replace(&mut state.role, role) != role {
             for slot in self.services[id].slots.into_iter().flatten() {
                 self.refresh_slot(slot);
             }

@@ -102,22 +102,28 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 fn ends() -> impl Strategy<Value = End> {
-    let kinds = prop_oneof![
-        Just(FailureKind::Throttled { retry_after: None }),
-        Just(FailureKind::Throttled { retry_after: Some(std::time::Duration::from_secs(17)) }),
-        Just(FailureKind::Conflict),
-        Just(FailureKind::Transient),
-        Just(FailureKind::Invalid),
-        Just(FailureKind::NotFound),
-        Just(FailureKind::Forbidden),
-        Just(FailureKind::Quota),
-        Just(FailureKind::StillReferenced),
-    ];
+    let kinds = || {
+        prop_oneof![
+            Just(FailureKind::Throttled { retry_after: None }),
+            Just(FailureKind::Throttled { retry_after: Some(std::time::Duration::from_secs(17)) }),
+            Just(FailureKind::Conflict),
+            Just(FailureKind::Transient),
+            Just(FailureKind::Invalid),
+            Just(FailureKind::NotFound),
+            Just(FailureKind::Forbidden),
+            Just(FailureKind::Quota),
+            Just(FailureKind::StillReferenced),
+        ]
+    };
+    let unknown =
+        || prop_oneof![3 => Just(FailureKind::Transient), 1 => Just(FailureKind::Invalid), 1 => kinds()];
+    // What NRP says to be wrong with the content it has not applied.
+    let applied = || prop_oneof![3 => Just(FailureKind::Transient), 1 => Just(FailureKind::Conflict), 1 => Just(FailureKind::Quota)];
     prop_oneof![
         6 => Just(End::Succeeds),
-        2 => kinds.prop_map(End::Fails),
-        1 => Just(End::UnknownApplied),
-        1 => Just(End::UnknownNotApplied),
+        2 => kinds().prop_map(End::Fails),
+        1 => applied().prop_map(End::UnknownApplied),
+        1 => unknown().prop_map(End::UnknownNotApplied),
     ]
 }
 
@@ -186,7 +192,9 @@ fn is_contradiction(world: &World, index: usize, end: End) -> bool {
         }
         Action::Resource { .. } | Action::Gateway(GatewayRequest::UpdateAddressLocations(_)) => false,
     };
-    end == End::Fails(FailureKind::NotFound) && !(deletes && world.azure.holds(action))
+    let not_found = FailureKind::NotFound;
+    let says_so = [End::Fails(not_found), End::UnknownApplied(not_found), End::UnknownNotApplied(not_found)];
+    says_so.contains(&end) && !(deletes && world.azure.holds(action))
 }
 
 fn relist(world: &mut World, kind: Kind, missing: u8) {

@@ -247,9 +247,12 @@ fn sl_22_a_service_is_removed_in_order() {
 #[test]
 fn sl_20_a_delete_during_create_leaves_nothing() {
     for steps in 0..4 {
-        for end in
-            [End::Succeeds, End::Fails(FailureKind::Conflict), End::UnknownApplied, End::UnknownNotApplied]
-        {
+        for end in [
+            End::Succeeds,
+            End::Fails(FailureKind::Conflict),
+            End::UnknownApplied(FailureKind::Transient),
+            End::UnknownNotApplied(FailureKind::Transient),
+        ] {
             let mut world = world();
             world.change(node("n1", "192.168.0.1"));
             world.change(slice("s", A, &[("10.0.0.1", "n1")]));
@@ -558,7 +561,7 @@ fn a_location_in_doubt_is_sent_whole() {
         node("n1", "192.168.0.1"),
         slice("s", A, &[("10.0.0.1", "n1"), ("10.0.0.2", "n1")]),
     ];
-    for end in [End::UnknownApplied, End::UnknownNotApplied] {
+    for end in [End::UnknownApplied(FailureKind::Transient), End::UnknownNotApplied(FailureKind::Transient)] {
         let mut world = settled(start.clone());
         world.change(slice("s", A, &[("10.0.0.1", "n1"), ("10.0.0.3", "n1")]));
         world.complete(0, end);

@@ -15,8 +15,8 @@ use crate::cluster::Cluster;
 pub(crate) enum End {
     Succeeds,
     Fails(FailureKind),
-    UnknownApplied,
-    UnknownNotApplied,
+    UnknownApplied(FailureKind),
+    UnknownNotApplied(FailureKind),
 }
 
 pub(crate) struct World {
@@ -115,11 +115,11 @@ impl World {
         let outcome = match end {
             End::Succeeds => Outcome::Succeeded(apply()),
             End::Fails(kind) => Outcome::Failed(failure(kind)),
-            End::UnknownApplied => {
+            End::UnknownApplied(kind) => {
                 apply();
-                Outcome::Unknown(failure(FailureKind::Transient))
+                Outcome::Unknown(failure(kind))
             }
-            End::UnknownNotApplied => Outcome::Unknown(failure(FailureKind::Transient)),
+            End::UnknownNotApplied(kind) => Outcome::Unknown(failure(kind)),
         };
         if end != End::Succeeds {
             *self.doubtful.entry(subject(&operation.action)).or_default() += 1;
