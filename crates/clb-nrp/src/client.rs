@@ -1,0 +1,140 @@
+//! The real network resource provider.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use clb_arm::http::StatusCode;
+use clb_arm::{ArmClient, CallContext, Error, ErrorKind, Request, ResourceId, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::models::{
+    AddressLocation, AddressLocationRow, GatewayService, LoadBalancer, PublicIp, UpdateAddressLocations,
+    UpdateServices,
+};
+use crate::{NrpApi, NrpConfig};
+
+/// [`NrpApi`] over Azure Resource Manager. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct NrpClient {
+    arm: ArmClient,
+    config: Arc<NrpConfig>,
+}
+
+impl NrpClient {
+    /// A client of what `config` describes, over `arm`.
+    #[must_use]
+    pub fn new(arm: ArmClient, config: NrpConfig) -> Self {
+        Self { arm, config: Arc::new(config) }
+    }
+
+    /// What this client is a client of.
+    #[must_use]
+    pub fn config(&self) -> &NrpConfig {
+        &self.config
+    }
+
+    fn request(&self, path: impl Into<String>, call: &CallContext) -> Request {
+        Request::new(path, self.config.api_version(), call)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, call: &CallContext, id: ResourceId) -> Result<Option<T>> {
+        match self.arm.get(self.request(id.to_string(), call)).await {
+            Ok(resource) => Ok(Some(resource)),
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put<T: Serialize + DeserializeOwned + Sync>(
+        &self,
+        call: &CallContext,
+        id: ResourceId,
+        etag: Option<&str>,
+        resource: &T,
+    ) -> Result<T> {
+        let mut request = self.request(id.to_string(), call);
+        if let Some(etag) = etag {
+            request = request.if_match(etag)?;
+        }
+        self.arm.put(request, to_json(resource)?).await
+    }
+
+    /// A ServiceGateway action. What it answers on success says nothing.
+    async fn action<T: Serialize + Sync>(&self, call: &CallContext, name: &str, body: &T) -> Result<()> {
+        let path = format!("{}/{name}", self.config.service_gateway_path());
+        self.arm.post_action(self.request(path, call), to_json(body)?).await.map(drop)
+    }
+
+    async fn gateway_list<T: DeserializeOwned>(&self, call: &CallContext, name: &str) -> Result<Vec<T>> {
+        let path = format!("{}/{name}", self.config.service_gateway_path());
+        self.arm.list(self.request(path, call)).await
+    }
+}
+
+fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value)
+        .map_err(|error| Error::new(ErrorKind::Invalid, "the request cannot be written").with_source(error))
+}
+
+#[async_trait]
+impl NrpApi for NrpClient {
+    async fn get_public_ip(&self, call: &CallContext, name: &str) -> Result<Option<PublicIp>> {
+        self.get(call, self.config.public_ip_id(name)?).await
+    }
+
+    async fn put_public_ip(&self, call: &CallContext, name: &str, public_ip: &PublicIp) -> Result<PublicIp> {
+        self.put(call, self.config.public_ip_id(name)?, public_ip.etag.as_deref(), public_ip).await
+    }
+
+    async fn delete_public_ip(&self, call: &CallContext, name: &str) -> Result<()> {
+        self.arm.delete(self.request(self.config.public_ip_id(name)?.to_string(), call)).await
+    }
+
+    async fn list_public_ips(&self, call: &CallContext) -> Result<Vec<PublicIp>> {
+        self.arm.list(self.request(self.config.collection("publicIPAddresses"), call)).await
+    }
+
+    async fn get_load_balancer(&self, call: &CallContext, name: &str) -> Result<Option<LoadBalancer>> {
+        self.get(call, self.config.load_balancer_id(name)?).await
+    }
+
+    async fn put_load_balancer(
+        &self,
+        call: &CallContext,
+        name: &str,
+        load_balancer: &LoadBalancer,
+    ) -> Result<LoadBalancer> {
+        let etag = load_balancer.etag.as_deref();
+        self.put(call, self.config.load_balancer_id(name)?, etag, load_balancer).await
+    }
+
+    async fn delete_load_balancer(&self, call: &CallContext, name: &str) -> Result<()> {
+        self.arm.delete(self.request(self.config.load_balancer_id(name)?.to_string(), call)).await
+    }
+
+    async fn list_load_balancers(&self, call: &CallContext) -> Result<Vec<LoadBalancer>> {
+        self.arm.list(self.request(self.config.collection("loadBalancers"), call)).await
+    }
+
+    async fn update_services(&self, call: &CallContext, update: &UpdateServices) -> Result<()> {
+        self.action(call, "updateServices", update).await
+    }
+
+    async fn update_address_locations(
+        &self,
+        call: &CallContext,
+        update: &UpdateAddressLocations,
+    ) -> Result<()> {
+        self.action(call, "updateAddressLocations", update).await
+    }
+
+    async fn get_services(&self, call: &CallContext) -> Result<Vec<GatewayService>> {
+        self.gateway_list(call, "services").await
+    }
+
+    async fn get_address_locations(&self, call: &CallContext) -> Result<Vec<AddressLocation>> {
+        let rows: Vec<AddressLocationRow> = self.gateway_list(call, "addressLocations").await?;
+        Ok(rows.into_iter().flat_map(AddressLocationRow::into_locations).collect())
+    }
+}

@@ -1,0 +1,25 @@
+//! What is sent and what comes back, one file per resource.
+//!
+//! Written: camelCase keys, real booleans, `[]` for an empty list, and `null` only where it means "clear this".
+//! Read: missing and null parts, values of enumerations that are not known yet, and, for the ServiceGateway, the
+//! PascalCase keys and textual booleans of its published examples.
+
+mod load_balancer;
+mod open_enum;
+mod public_ip;
+mod read;
+mod service_gateway;
+mod sub_resource;
+
+pub use load_balancer::{
+    BackendAddressPool, FrontendIpConfiguration, FrontendIpProperties, LoadBalancer, LoadBalancerProperties,
+    LoadBalancingRule, LoadBalancingRuleProperties, ServicePort, TransportProtocol,
+};
+pub use public_ip::{AllocationMethod, IpVersion, PublicIp, PublicIpProperties};
+pub(crate) use service_gateway::AddressLocationRow;
+pub use service_gateway::{
+    Address, AddressLocation, AddressLocationUpdate, BackendPool, BackendPoolProperties, GatewayService,
+    Patch, ServiceProperties, ServiceRequest, ServiceType, UpdateAction, UpdateAddressLocations,
+    UpdateServices,
+};
+pub use sub_resource::{ProvisioningState, Sku, SubResource};
