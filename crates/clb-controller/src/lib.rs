@@ -1,0 +1,36 @@
+#![forbid(unsafe_code)]
+#![doc = include_str!("../README.md")]
+//!
+//! # The picture
+//!
+//! ```text
+//!  Kubernetes objects ── convert ──► Change ──► Inbox ─┐
+//!                      (admission)                     ▼
+//!                                               ┌── Driver ──┐      one task owns the DiffTracker
+//!                        Outcome of each call ─►│ DiffTracker│─► Operation
+//!                                ▲              └────────────┘       │
+//!                                │                                   ├─► LocationAndNrpServiceBatchUpdater ─► ServiceGateway
+//!                                └───────────────────────────────────┴─► ResourceExecutor ─► public IPs, load balancers
+//! ```
+//!
+//! * [`convert`] and [`admission`] turn Kubernetes objects into [`Change`](clb_difftracker::Change)s, once, at the edge.
+//! * [`Inbox`] is the coalescing trigger: it wakes the driver once for whatever has come in meanwhile.
+//! * [`Driver`] is the loop around the tracker: inputs in, operations out, each call a task of its own with a time limit.
+//!   While a call on the ServiceGateway runs, everything that changes goes into the next batch.
+//! * [`LocationAndNrpServiceBatchUpdater`] performs the batches, [`ResourceExecutor`] everything on single resources.
+//!
+//! # What is not here yet
+//!
+//! Watches (`kube`), finalizers and status, the lease, reading what Azure holds at start, metrics: they will stand beside
+//! the driver and feed it.
+
+pub mod admission;
+pub mod batch_updater;
+pub mod convert;
+mod driver;
+mod executor;
+mod outcome;
+
+pub use batch_updater::LocationAndNrpServiceBatchUpdater;
+pub use driver::{Driver, DriverConfig, Inbox, Stopped};
+pub use executor::{OWNER_TAG, ResourceExecutor};

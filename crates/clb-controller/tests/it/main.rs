@@ -1,0 +1,4 @@
+//! Kubernetes objects at the gate, from outside.
+
+mod admission;
+mod convert;
