@@ -1,0 +1,15 @@
+//! Azure in memory: Azure Resource Manager's manners, and the network resource provider behind it.
+//!
+//! [`Azure`] is a pure state machine: a [`Request`] goes in, a [`Response`] comes out, and nothing else happens. It was
+//! written from the description of the wire alone and shares no code with this workspace's clients, so that a mistake of
+//! theirs does not become one of the simulator's.
+
+mod answer;
+mod gateway;
+mod path;
+mod resources;
+mod state;
+
+pub use answer::{Method, Request, Response};
+pub use gateway::{Locations, Registration};
+pub use state::{Azure, AzureConfig, Completion};
