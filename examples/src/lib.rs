@@ -1,1 +1,8 @@
-//! Shared by the examples.
+//! What the examples and their tests share: a recorded cluster replayed through the controller onto a simulated Azure.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod observe;
+pub mod replay;
+pub mod run;

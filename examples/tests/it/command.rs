@@ -1,0 +1,97 @@
+//! The example's command line: what it prints, and its exit code.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn controller(arguments: &[&str]) -> Output {
+    // Cargo builds examples before the tests of their package, two folders above the test itself.
+    let mut program = std::env::current_exe().unwrap();
+    program.pop();
+    program.pop();
+    let program: PathBuf = program.join("examples").join("controller");
+    Command::new(program).args(arguments).env_remove("RUST_LOG").output().unwrap()
+}
+
+fn recording(name: &str) -> String {
+    format!("{}/recordings/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn without_arguments_it_ends_in_sync_and_shows_phases_calls_and_a_summary() {
+    let output = controller(&[]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{shown}");
+    for part in [
+        "nodes/svc                              Pending → Creating",
+        "nodes/svc                              Creating → Ready",
+        "POST     updateServices",
+        "POST     updateAddressLocations",
+        "PUT      load balancer f7b460d6-01ff-4f0d-b70c-b74b6e850628",
+        "In sync: the gateway holds exactly what the recording ends in.",
+        "2 services, 6 addresses at 3 locations",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+    }
+}
+
+#[test]
+fn json_is_one_object_and_nothing_else() {
+    let output = controller(&["--json", "--latency", "0", "--recording", &recording("basic.jsonl")]);
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let mut shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // How much is coalesced depends on the machine's pace.
+    let calls = shown["nrp_calls"].take();
+    let expected = json!({
+        "in_sync": true, "services": 1, "locations": 3, "addresses": 3, "changes": 32, "nrp_calls": null, "mismatches": []
+    });
+    assert_eq!(shown, expected);
+    for kind in ["update_services", "update_address_locations", "put", "delete", "get"] {
+        assert!(calls[kind].is_u64(), "{calls}");
+    }
+}
+
+#[test]
+fn a_state_that_is_not_the_expected_one_fails_and_says_where() {
+    let expected = recording("basic.expected.json");
+    let output = controller(&["--json", "--expected", &expected]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(shown["in_sync"], json!(false));
+    let mismatches: Vec<&str> =
+        shown["mismatches"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    for part in [
+        "service 5dec0346-d61c-41a2-97e8-53072ad7a0f2 is missing",
+        "service f7b460d6-01ff-4f0d-b70c-b74b6e850628 should not be there",
+        "10.224.16.1 at 10.224.0.6 does not back 5dec0346-d61c-41a2-97e8-53072ad7a0f2, and should",
+    ] {
+        assert!(mismatches.contains(&part), "{part:?} is not in {mismatches:#?}");
+    }
+}
+
+#[test]
+fn a_bad_file_or_option_is_named_with_line_and_reason() {
+    let folder = std::env::temp_dir().join(format!("clb-examples-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let bad = folder.join("bad.jsonl");
+    std::fs::write(
+        &bad,
+        "{\"t\":0,\"resource\":\"nodes\",\"list\":{\"items\":[]}}\n{\"t\":1,\"resource\":\"secrets\"}\n",
+    )
+    .unwrap();
+    let bad = bad.to_str().unwrap();
+    for (arguments, part) in [
+        (vec!["--recording", bad], format!("error: {bad}:2: resource is \"secrets\"")),
+        (vec!["--recording", "no-such-file"], "error: no-such-file: No such file".to_owned()),
+        (vec!["--expected", bad], format!("error: {bad}: missing field `loadBalancerServices` at line 1")),
+        (vec!["--speed=-1"], "--speed".to_owned()),
+        (vec!["--port", "0"], "--port".to_owned()),
+    ] {
+        let output = controller(&arguments);
+        let shown = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{shown}");
+        assert!(shown.contains(&part), "{part:?} is not in {shown:?}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
