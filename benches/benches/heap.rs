@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     println!("heap with both sides in sync, two Services per address; allocations for one changed endpoint");
     let mut allocations = Vec::new();
     for addresses in [1_000, 10_000, 100_000] {
-        let cluster = Cluster { addresses };
+        let cluster = Cluster::new(addresses);
         let before = HeapStats::get();
         let mut tracker = in_sync(&cluster);
         let held = HeapStats::get().curr_bytes - before.curr_bytes;

@@ -39,7 +39,7 @@ fn one_change() -> f64 {
     println!("one changed endpoint, change to completed batch");
     let sizes = [1_000, 10_000, 100_000];
     let [mut small, mut middle, mut large] = sizes.map(|addresses| {
-        let cluster = Cluster { addresses };
+        let cluster = Cluster::new(addresses);
         let mut tracker = in_sync(&cluster);
         move || burst(&cluster, &mut tracker)
     });
@@ -59,7 +59,7 @@ fn one_change() -> f64 {
 /// The mean of a burst of changes, each sent and completed before the next. Each is of another Service: what is not in the
 /// caches is part of the cost.
 fn burst(cluster: &Cluster, tracker: &mut DiffTracker) -> Duration {
-    let slices = 2 * cluster.addresses / SLICE;
+    let slices = 2 * cluster.addresses() / SLICE;
     let changes: Vec<_> = (0..BURST / 2)
         .map(|number| number * 7 % slices)
         .flat_map(|number| [cluster.slice(number, SLICE - 1), cluster.slice(number, SLICE)])
@@ -76,7 +76,7 @@ fn burst(cluster: &Cluster, tracker: &mut DiffTracker) -> Duration {
 }
 
 fn naive_change(addresses: usize) -> Duration {
-    let cluster = Cluster { addresses };
+    let cluster = Cluster::new(addresses);
     let mut naive = naive(&cluster);
     naive.batch();
     let mut present = true;
@@ -101,7 +101,7 @@ fn naive(cluster: &Cluster) -> Naive {
 fn full_diff() {
     println!("full initial diff with request bodies, from the slices on");
     for addresses in [10_000, 100_000] {
-        let cluster = Cluster { addresses };
+        let cluster = Cluster::new(addresses);
         let mut tracked = || {
             let mut tracker = registered(cluster.changes());
             let mut sent = (0, 0);

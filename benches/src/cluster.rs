@@ -17,14 +17,25 @@ pub const NODE: usize = 100;
 
 /// A cluster of pods, each behind two Services.
 pub struct Cluster {
-    /// How many pods there are; a multiple of [`SLICE`].
-    pub addresses: usize,
+    addresses: usize,
+    nodes: Vec<NodeName>,
 }
 
 impl Cluster {
+    /// A cluster of this many pods, a multiple of [`SLICE`].
+    pub fn new(addresses: usize) -> Self {
+        let nodes = (0..addresses.div_ceil(NODE)).map(|number| NodeName::new(node_name(number))).collect();
+        Self { addresses, nodes }
+    }
+
+    /// How many pods there are.
+    pub fn addresses(&self) -> usize {
+        self.addresses
+    }
+
     /// Everything in it: nodes, Services and slices.
     pub fn changes(&self) -> Vec<Change> {
-        let nodes = (0..self.addresses.div_ceil(NODE)).map(node);
+        let nodes = self.nodes.iter().enumerate().map(|(number, name)| node(number, name));
         let groups = self.addresses / SLICE;
         let services = (0..2 * groups).map(service);
         let slices = (0..2 * groups).map(|number| self.slice(number, SLICE));
@@ -34,10 +45,10 @@ impl Cluster {
     /// A slice with its first `endpoints` endpoints. Slices `2n` and `2n + 1` hold the same pods for two Services. The
     /// pods of one slice are on different nodes.
     pub fn slice(&self, number: usize, endpoints: usize) -> Change {
-        let nodes = self.addresses.div_ceil(NODE);
+        let nodes = self.nodes.len();
         let endpoint = |at: usize| {
             let pod = number / 2 * SLICE + at;
-            Endpoint { address: ip(10, pod), node: NodeName::new(node_name((pod * 7) % nodes)) }
+            Endpoint { address: ip(10, pod), node: self.nodes[(pod * 7) % nodes].clone() }
         };
         Change::EndpointSliceApplied(EndpointSlice {
             key: ObjectKey::new("default", format!("service-{number}-abcde")),
@@ -56,9 +67,9 @@ fn node_name(number: usize) -> String {
     format!("aks-pool1-12345678-vmss{number:06}")
 }
 
-fn node(number: usize) -> Change {
+fn node(number: usize, name: &NodeName) -> Change {
     let IpAddr::V4(location) = ip(172, number).get() else { unreachable!("made of four bytes") };
-    Change::NodeApplied(Node { name: NodeName::new(node_name(number)), ipv4: Some(location), ipv6: None })
+    Change::NodeApplied(Node { name: name.clone(), ipv4: Some(location), ipv6: None })
 }
 
 fn service_name(number: usize) -> ObjectKey {

@@ -60,10 +60,10 @@ impl Display {
                 self.row("rejected", &format!("{key}: {}: {}", rejection.reason, rejection.message));
             }
             Notice::Failed { operation, message, .. } => {
-                self.row("failed", &format!("{operation}: {message}"))
+                self.row("failed", &format!("{operation}: {message}"));
             }
             Notice::Quarantined { address, message, .. } => {
-                self.row("left out", &format!("{address}: {message}"))
+                self.row("left out", &format!("{address}: {message}"));
             }
         }
     }

@@ -1,15 +1,18 @@
 //! One address: who claims it, what NRP holds of it, and whether the two agree.
 
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
 use smallvec::SmallVec;
 
 use crate::desired::{NodeState, Slice};
 use crate::ids::Ip;
 use crate::service::{Role, ServiceState};
-use crate::table::Id;
-use crate::tracker::DiffTracker;
+use crate::table::{Id, IdSet, Table};
+use crate::tracker::{DiffTracker, Timer};
 
-/// The services that an address names, sorted by number. Two fit without an allocation: an address rarely backs more.
-pub(crate) type ServiceSet = SmallVec<[Id<ServiceState>; 2]>;
+/// The services that an address names, sorted by number. It takes as much room inline as it would on the heap.
+pub(crate) type ServiceSet = SmallVec<[Id<ServiceState>; 4]>;
 
 /// What NRP holds of one address: one holding in quiet times, none for an address it does not know, and two while it
 /// moves. No two are at the same location.
@@ -32,6 +35,18 @@ pub(crate) struct Holding {
     pub(crate) certain: bool,
 }
 
+/// A holding as it is kept: most addresses name one of a few sets of services.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    location: Id<Location>,
+    services: Id<SetUses>,
+    certain: bool,
+}
+
+/// How many holdings name this very set of services.
+#[derive(Debug, Default)]
+pub(crate) struct SetUses(u32);
+
 /// Where an address should be and what it should name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -39,12 +54,14 @@ pub(crate) struct Target {
     pub(crate) services: ServiceSet,
 }
 
-/// Both sides of one address.
+/// Both sides of one address. There are a hundred thousand of these: mind the size.
 #[derive(Debug, Default)]
 pub(crate) struct Address {
     /// Oldest first.
     pub(crate) claims: SmallVec<[Claim; 2]>,
-    pub(crate) holdings: Holdings,
+    /// What NRP holds; further holdings, which are rare, are kept aside.
+    held: Option<Kept>,
+    pub(crate) work: Work,
 }
 
 /// A node's IP.
@@ -53,20 +70,23 @@ pub(crate) struct Location {
     /// The nodes that have this IP now; more than one only while the cluster contradicts itself.
     pub(crate) nodes: SmallVec<[Id<NodeState>; 1]>,
     /// The addresses that NRP holds here, or may.
-    pub(crate) holdings: alloc::collections::BTreeSet<Id<Address>>,
+    pub(crate) holdings: IdSet<Address>,
     /// An update of it ended with nobody knowing how. It is settled by sending it whole.
     pub(crate) in_doubt: bool,
 }
 
-/// Why an address is not in sync. One that has no such entry is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is to be done about an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Work {
+    /// Nothing: both sides agree.
+    #[default]
+    InSync,
     /// It waits for a batch.
     Queued(QueueKey),
     /// It is part of the batch in flight.
     InFlight,
-    /// NRP refuses this target.
-    Quarantined(Option<Target>),
+    /// NRP refuses the target that is kept aside.
+    Quarantined,
 }
 
 /// A place in the queue of addresses: withdrawals and moves before additions, then the oldest first.
@@ -85,14 +105,80 @@ pub(crate) enum Urgency {
     Addition,
 }
 
+/// All addresses, and what only a few of them need.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    pub(crate) table: Table<Ip, Address>,
+    sets: Table<ServiceSet, SetUses>,
+    /// Holdings beyond the first.
+    elsewhere: BTreeMap<Id<Address>, Vec<Kept>>,
+    /// The targets that NRP refuses.
+    refused: BTreeMap<Id<Address>, Option<Target>>,
+    pub(crate) queue: BTreeMap<QueueKey, Id<Address>>,
+    /// How many are not in sync.
+    pub(crate) unsettled: usize,
+}
+
+impl Addresses {
+    /// What NRP holds of an address.
+    pub(crate) fn holdings(&self, address: Id<Address>) -> Holdings {
+        let expand = |kept: &Kept| Holding {
+            location: kept.location,
+            services: self.sets.key(kept.services).clone(),
+            certain: kept.certain,
+        };
+        let first = self.table[address].held.as_ref();
+        let others = first.and_then(|_| self.elsewhere.get(&address));
+        first.into_iter().chain(others.into_iter().flatten()).map(expand).collect()
+    }
+
+    pub(crate) fn quarantined(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Notes what is to be done about an address, and forgets what was.
+    pub(crate) fn set_work(&mut self, address: Id<Address>, work: Work) {
+        match core::mem::replace(&mut self.table[address].work, work) {
+            Work::InSync => self.unsettled += 1,
+            Work::Queued(key) => drop(self.queue.remove(&key)),
+            Work::InFlight => {}
+            Work::Quarantined => drop(self.refused.remove(&address)),
+        }
+        match work {
+            Work::InSync => self.unsettled -= 1,
+            Work::Queued(key) => drop(self.queue.insert(key, address)),
+            Work::InFlight | Work::Quarantined => {}
+        }
+    }
+
+    /// Sets an address aside whose target NRP refuses.
+    pub(crate) fn quarantine(&mut self, address: Id<Address>, refused: Option<Target>) {
+        self.set_work(address, Work::Quarantined);
+        self.refused.insert(address, refused);
+    }
+
+    fn keep(&mut self, holding: &Holding) -> Kept {
+        let services = self.sets.intern(&holding.services);
+        self.sets[services].0 += 1;
+        Kept { location: holding.location, services, certain: holding.certain }
+    }
+
+    fn unkeep(&mut self, set: Id<SetUses>) {
+        self.sets[set].0 -= 1;
+        if self.sets[set].0 == 0 {
+            self.sets.remove(set);
+        }
+    }
+}
+
 impl DiffTracker {
     /// Where an address should be now. The latest claim that counts says at which location; the services are those of all
     /// claims that count and name this location, as far as they can be named yet. A claim counts while its Service serves
     /// this family, or is to serve it, and its node is known and has an IP of it.
     pub(crate) fn target(&self, address: Id<Address>) -> Option<Target> {
-        let family = self.addresses.key(address).family();
+        let family = self.addresses.table.key(address).family();
         let mut target: Option<Target> = None;
-        for claim in self.addresses[address].claims.iter().rev() {
+        for claim in self.addresses.table[address].claims.iter().rev() {
             let Some(location) = self.nodes[claim.node].location(family) else { continue };
             let slot = self.slices[claim.slice].slot;
             let Some(service) = slot.and_then(|slot| self.slots[slot].service) else { continue };
@@ -114,68 +200,86 @@ impl DiffTracker {
     /// Compares both sides of an address and queues it, or takes it out of the queue. One that is in flight is
     /// compared when its outcome comes.
     pub(crate) fn refresh_address(&mut self, address: Id<Address>) {
-        let work = self.work.get(&address);
-        if matches!(work, Some(Work::InFlight)) {
+        let work = self.addresses.table[address].work;
+        if work == Work::InFlight {
             return;
         }
         let target = self.target(address);
-        let holdings = &self.addresses[address].holdings;
-        if is_in_sync(holdings, target.as_ref()) {
-            self.dequeue(address);
+        if self.is_in_sync(address, target.as_ref()) {
+            if work != Work::InSync {
+                self.set_work(address, Work::InSync);
+            }
             return;
         }
-        if matches!(work, Some(Work::Quarantined(refused)) if *refused == target) {
+        if work == Work::Quarantined && self.addresses.refused.get(&address) == Some(&target) {
             return;
         }
-        let urgency = urgency(holdings, target.as_ref());
+        let urgency = urgency(&self.addresses.holdings(address), target.as_ref());
         let since = match work {
-            Some(Work::Queued(key)) if key.urgency == urgency => return,
-            Some(Work::Queued(key)) => key.since,
-            Some(Work::Quarantined(_) | Work::InFlight) | None => self.next_number(),
+            Work::Queued(key) if key.urgency == urgency => return,
+            Work::Queued(key) => key.since,
+            Work::InSync | Work::InFlight | Work::Quarantined => self.next_number(),
         };
-        self.dequeue(address);
-        let key = QueueKey { urgency, since };
-        self.address_queue.insert(key, address);
-        self.work.insert(address, Work::Queued(key));
+        self.set_work(address, Work::Queued(QueueKey { urgency, since }));
     }
 
-    fn dequeue(&mut self, address: Id<Address>) {
-        match self.work.remove(&address) {
-            Some(Work::Queued(key)) => {
-                self.address_queue.remove(&key);
+    /// Notes what is to be done about an address.
+    pub(crate) fn set_work(&mut self, address: Id<Address>, work: Work) {
+        if self.addresses.table[address].work == Work::Quarantined {
+            self.timers.clear(Timer::Address(address));
+        }
+        self.addresses.set_work(address, work);
+    }
+
+    fn is_in_sync(&self, address: Id<Address>, target: Option<&Target>) -> bool {
+        match (self.addresses.table[address].held, target) {
+            (None, None) => true,
+            (Some(held), Some(target)) => {
+                held.certain
+                    && held.location == target.location
+                    && *self.addresses.sets.key(held.services) == target.services
+                    && !self.addresses.elsewhere.contains_key(&address)
             }
-            Some(Work::Quarantined(_)) => self.timers.clear(crate::tracker::Timer::Address(address)),
-            Some(Work::InFlight) | None => {}
+            (None, Some(_)) | (Some(_), None) => false,
         }
     }
 
     /// Replaces what NRP holds of an address, and counts anew what depends on it: the references of services and the
     /// holdings of locations. The caller refreshes the services named.
-    pub(crate) fn set_holdings(&mut self, address: Id<Address>, holdings: Holdings) {
-        let before = core::mem::replace(&mut self.addresses[address].holdings, holdings);
-        for holding in &self.addresses[address].holdings {
-            self.locations[holding.location].holdings.insert(address);
+    pub(crate) fn set_holdings(&mut self, address: Id<Address>, holdings: &[Holding]) {
+        let first = self.addresses.table[address].held.take();
+        let others = first.and_then(|_| self.addresses.elsewhere.remove(&address)).unwrap_or_default();
+        for holding in holdings {
             for &service in &holding.services {
                 self.services[service].references += 1;
             }
-        }
-        for holding in before {
-            let stays = self.addresses[address].holdings.iter().any(|now| now.location == holding.location);
-            if !stays {
-                self.locations[holding.location].holdings.remove(&address);
-                self.forget_location(holding.location);
+            let kept = self.addresses.keep(holding);
+            match &mut self.addresses.table[address].held {
+                held @ None => *held = Some(kept),
+                Some(_) => self.addresses.elsewhere.entry(address).or_default().push(kept),
             }
-            for &service in &holding.services {
+            let stayed = first.iter().chain(&others).any(|former| former.location == holding.location);
+            if !stayed {
+                self.locations[holding.location].holdings.insert(address);
+            }
+        }
+        for former in first.into_iter().chain(others) {
+            for &service in self.addresses.sets.key(former.services) {
                 self.services[service].references -= 1;
+            }
+            self.addresses.unkeep(former.services);
+            if !holdings.iter().any(|now| now.location == former.location) {
+                self.locations[former.location].holdings.remove(address);
+                self.forget_location(former.location);
             }
         }
     }
 
     /// Drops an address that nobody claims, NRP does not hold and no batch carries.
     pub(crate) fn forget_address(&mut self, address: Id<Address>) {
-        let row = &self.addresses[address];
-        if row.claims.is_empty() && row.holdings.is_empty() && !self.work.contains_key(&address) {
-            self.addresses.remove(address);
+        let row = &self.addresses.table[address];
+        if row.claims.is_empty() && row.held.is_none() && row.work == Work::InSync {
+            self.addresses.table.remove(address);
         }
     }
 
@@ -188,17 +292,7 @@ impl DiffTracker {
     }
 
     pub(crate) fn ip(&self, address: Id<Address>) -> Ip {
-        *self.addresses.key(address)
-    }
-}
-
-fn is_in_sync(holdings: &Holdings, target: Option<&Target>) -> bool {
-    match (holdings.as_slice(), target) {
-        ([], None) => true,
-        ([holding], Some(target)) => {
-            holding.certain && holding.location == target.location && holding.services == target.services
-        }
-        ([], Some(_)) | ([_, ..], _) => false,
+        *self.addresses.table.key(address)
     }
 }
 

@@ -3,8 +3,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::address::{Address, Holding, Holdings, Location, ServiceSet, Target, Work};
-use crate::ids::{Ip, ServiceId};
+use crate::ids::ServiceId;
 use crate::operation::{
     Action, AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, OperationId, RegistrationUpdate,
     ResourceRequest, ServiceUpdate,
@@ -59,11 +61,10 @@ pub(crate) enum InFlight {
 /// An `updateAddressLocations` in flight.
 #[derive(Debug)]
 pub(crate) struct AddressBatch {
-    /// The addresses that were taken for it, in the order of taking.
-    pub(crate) picked: Vec<Id<Address>>,
     /// Whether it is a part of a refused request.
     pub(crate) suspected: bool,
-    /// All addresses in it: also those that are sent along to settle a location in doubt.
+    /// All addresses in it: those that were taken from the queue, and those that are sent along to settle a location in
+    /// doubt.
     pub(crate) moves: Vec<Move>,
     pub(crate) locations: Vec<Id<Location>>,
 }
@@ -134,68 +135,76 @@ impl DiffTracker {
     }
 
     fn take_addresses(&mut self) -> Option<(GatewayRequest, InFlight)> {
-        let is_queued = |id: &Id<Address>| matches!(self.work.get(id), Some(Work::Queued(_)));
+        let is_queued = |id: &Id<Address>| {
+            self.addresses.table.get(*id).is_some_and(|row| matches!(row.work, Work::Queued(_)))
+        };
         let suspects = next_suspects(&mut self.gateway.addresses.suspects, is_queued);
         let suspected = suspects.is_some();
         // At least one entry each, so no more than this many can be picked.
         let most = self.config.max_entries.max(1);
         let candidates =
-            suspects.unwrap_or_else(|| self.address_queue.values().copied().take(most).collect());
-        let mut draft = Draft::default();
+            suspects.unwrap_or_else(|| self.addresses.queue.values().copied().take(most).collect());
+        let mut draft = Draft { suspected, ..Draft::default() };
         for address in candidates {
-            if draft.members.contains(&address) {
-                // Sent along to settle a location in doubt.
-                draft.picked.push(address);
+            if self.addresses.table[address].work == Work::InFlight {
+                // Sent along with one before it.
                 continue;
             }
             let group = self.with_locations_in_doubt(address, &draft);
             let cost = self.cost(&group, &draft);
-            let fits = draft.entries + cost.entries <= most
-                && size::BODY + draft.bytes + cost.bytes <= self.config.max_bytes;
-            if !fits && !draft.picked.is_empty() {
+            let fits = draft.cost.entries + cost.entries <= most
+                && size::BODY + draft.cost.bytes + cost.bytes <= self.config.max_bytes;
+            if !fits && !draft.moves.is_empty() {
                 break;
             }
-            draft.add(address, group, &cost);
+            self.add(&mut draft, group, &cost);
         }
-        if draft.picked.is_empty() {
+        if draft.moves.is_empty() {
             return None;
         }
-        Some(self.send(draft, suspected))
+        Some(self.send(draft))
     }
 
     /// An address, and all that must be sent with it: every address of a location in doubt that it touches, since such a
-    /// location is sent whole.
-    fn with_locations_in_doubt(&self, first: Id<Address>, draft: &Draft) -> Group {
-        let mut group = Group::default();
-        let mut pending = alloc::vec![first];
-        let mut seen = BTreeSet::from([first]);
-        while let Some(address) = pending.pop() {
-            let entry = self.plan(address);
-            for location in entry.locations() {
+    /// location is sent whole; but not while an entry that NRP refuses is looked for.
+    fn with_locations_in_doubt(&self, first: Id<Address>, draft: &Draft) -> Moves {
+        let mut group: Moves = smallvec![self.plan(first)];
+        if draft.suspected {
+            return group;
+        }
+        let (mut whole, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut at = 0;
+        while let Some(step) = group.get(at) {
+            for location in step.locations().collect::<SmallVec<[_; 2]>>() {
                 if !self.locations[location].in_doubt
-                    || draft.whole.contains(&location)
-                    || !group.whole.insert(location)
+                    || draft.locations.contains_key(&location)
+                    || whole.contains(&location)
                 {
                     continue;
                 }
+                whole.push(location);
+                seen.insert(first);
                 let row = &self.locations[location];
                 let on_nodes = row.nodes.iter().flat_map(|&node| self.nodes[node].addresses.iter());
-                let belongs = |address: &&Id<Address>| {
-                    self.target(**address).is_some_and(|target| target.location == location)
+                let belongs = |address: &Id<Address>| {
+                    self.target(*address).is_some_and(|target| target.location == location)
                 };
-                let all = row.holdings.iter().chain(on_nodes.filter(belongs)).copied();
-                pending.extend(all.filter(|other| !draft.members.contains(other) && seen.insert(*other)));
+                for other in row.holdings.iter().chain(on_nodes.filter(belongs)) {
+                    if self.addresses.table[other].work != Work::InFlight && seen.insert(other) {
+                        group.push(self.plan(other));
+                    }
+                }
             }
-            group.moves.push(entry);
+            at += 1;
         }
         group
     }
 
     /// What becomes of one address.
     fn plan(&self, address: Id<Address>) -> Move {
-        let before = self.addresses[address].holdings.clone();
+        let before = self.addresses.holdings(address);
         let mut after = self.target(address);
-        if matches!(self.work.get(&address), Some(Work::Quarantined(_))) {
+        if self.addresses.table[address].work == Work::Quarantined {
             // Sent along with a location in doubt. NRP would refuse what it refused before, so it keeps what it has.
             let held =
                 |target: &Target| before.iter().find(|held| held.certain && held.location == target.location);
@@ -213,13 +222,14 @@ impl DiffTracker {
         Move { address, before, after }
     }
 
-    fn cost(&self, group: &Group, draft: &Draft) -> Cost {
+    fn cost(&self, group: &[Move], draft: &Draft) -> Cost {
         let mut cost = Cost::default();
-        let mut seen: BTreeSet<Id<Location>> = BTreeSet::new();
-        for step in &group.moves {
+        let mut opened: SmallVec<[Id<Location>; 2]> = SmallVec::new();
+        for step in group {
             let ip = self.ip(step.address);
             for location in step.locations() {
-                if !draft.locations.contains(&location) && seen.insert(location) {
+                if !draft.locations.contains_key(&location) && !opened.contains(&location) {
+                    opened.push(location);
                     cost.bytes += size::location(*self.locations.key(location));
                 }
                 let services = step.services_at(location);
@@ -231,50 +241,52 @@ impl DiffTracker {
         cost
     }
 
-    /// Marks everything in the draft as in flight, and writes the request.
-    fn send(&mut self, draft: Draft, suspected: bool) -> (GatewayRequest, InFlight) {
-        let updates = self.write(&draft);
-        for step in &draft.moves {
-            if let Some(Work::Queued(key)) = self.work.insert(step.address, Work::InFlight) {
-                self.address_queue.remove(&key);
-            }
-            self.timers.clear(Timer::Address(step.address));
-            self.set_holdings(step.address, step.in_between());
-        }
-        let batch = AddressBatch {
-            picked: draft.picked,
-            suspected,
-            moves: draft.moves,
-            locations: draft.locations.into_iter().collect(),
-        };
-        (GatewayRequest::UpdateAddressLocations(updates), InFlight::Addresses(batch))
-    }
-
-    fn write(&self, draft: &Draft) -> Vec<LocationUpdate> {
-        let mut by_location: BTreeMap<Ip, (Id<Location>, Vec<AddressUpdate>)> = BTreeMap::new();
-        for step in &draft.moves {
+    fn add(&mut self, draft: &mut Draft, group: Moves, cost: &Cost) {
+        for step in &group {
+            self.set_work(step.address, Work::InFlight);
+            let address = self.ip(step.address);
             for location in step.locations() {
                 let services = step.services_at(location);
                 let mut services: Vec<ServiceId> =
                     services.iter().map(|&id| self.services.key(id).clone()).collect();
                 services.sort_unstable();
-                let (_, entries) = by_location
-                    .entry(*self.locations.key(location))
-                    .or_insert_with(|| (location, Vec::new()));
-                entries.push(AddressUpdate { address: self.ip(step.address), services });
+                draft.locations.entry(location).or_default().push(AddressUpdate { address, services });
             }
         }
-        let update = |(location, (id, mut entries)): (Ip, (Id<Location>, Vec<AddressUpdate>))| {
-            entries.sort_unstable_by_key(|entry| entry.address);
-            LocationUpdate { location, addresses: self.update_of(id, entries) }
-        };
-        by_location.into_iter().map(update).collect()
+        draft.moves.extend(group);
+        draft.cost.entries += cost.entries;
+        draft.cost.bytes += cost.bytes;
     }
 
-    fn update_of(&self, location: Id<Location>, mut entries: Vec<AddressUpdate>) -> AddressesUpdate {
+    /// Writes the request, and notes what NRP may hold until its outcome is known.
+    fn send(&mut self, draft: Draft) -> (GatewayRequest, InFlight) {
+        let Draft { suspected, moves, locations: entries, .. } = draft;
+        let locations = entries.keys().copied().collect();
+        let mut updates: Vec<_> = entries
+            .into_iter()
+            .map(|(id, mut entries)| {
+                entries.sort_unstable_by_key(|entry| entry.address);
+                let addresses = self.update_of(id, entries, suspected);
+                LocationUpdate { location: *self.locations.key(id), addresses }
+            })
+            .collect();
+        updates.sort_unstable_by_key(|update| update.location);
+        for step in &moves {
+            self.set_holdings(step.address, &step.in_between());
+        }
+        let batch = AddressBatch { suspected, moves, locations };
+        (GatewayRequest::UpdateAddressLocations(updates), InFlight::Addresses(batch))
+    }
+
+    fn update_of(
+        &self,
+        location: Id<Location>,
+        mut entries: Vec<AddressUpdate>,
+        suspected: bool,
+    ) -> AddressesUpdate {
         let row = &self.locations[location];
         let leaving = entries.iter().filter(|entry| entry.services.is_empty()).count();
-        let is_whole = row.in_doubt || row.holdings.is_empty();
+        let is_whole = (row.in_doubt && !suspected) || row.holdings.is_empty();
         // Everything that is held is leaving and nothing comes. (Entries that leave are held here, each of them.)
         if leaving == entries.len() && leaving == row.holdings.len() {
             AddressesUpdate::Remove
@@ -329,7 +341,11 @@ impl Move {
                     holding.services.dedup();
                 }
                 None => {
-                    holdings.push(Holding { location: *location, services: services.clone(), certain: false });
+                    holdings.push(Holding {
+                        location: *location,
+                        services: services.clone(),
+                        certain: false,
+                    });
                 }
             }
         }
@@ -352,39 +368,19 @@ impl Move {
     }
 }
 
+/// Addresses that must be sent together; mostly one.
+type Moves = SmallVec<[Move; 1]>;
+
 /// A request in the making.
 #[derive(Default)]
 struct Draft {
-    picked: Vec<Id<Address>>,
+    suspected: bool,
     moves: Vec<Move>,
-    members: BTreeSet<Id<Address>>,
-    locations: BTreeSet<Id<Location>>,
-    whole: BTreeSet<Id<Location>>,
-    entries: usize,
-    bytes: usize,
+    locations: BTreeMap<Id<Location>, Vec<AddressUpdate>>,
+    cost: Cost,
 }
 
-impl Draft {
-    fn add(&mut self, picked: Id<Address>, group: Group, cost: &Cost) {
-        self.picked.push(picked);
-        for step in &group.moves {
-            self.members.insert(step.address);
-            self.locations.extend(step.locations());
-        }
-        self.moves.extend(group.moves);
-        self.whole.extend(group.whole);
-        self.entries += cost.entries;
-        self.bytes += cost.bytes;
-    }
-}
-
-/// Addresses that must be sent together.
-#[derive(Default)]
-struct Group {
-    moves: Vec<Move>,
-    whole: BTreeSet<Id<Location>>,
-}
-
+/// What a part of a request takes of the budgets.
 #[derive(Default)]
 struct Cost {
     entries: usize,

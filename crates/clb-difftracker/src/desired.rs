@@ -8,7 +8,7 @@ use crate::change::{Change, Endpoint, EndpointSlice, Intent, Kind, Node, Service
 use crate::ids::{IpFamily, ObjectKey};
 use crate::notice::Notice;
 use crate::service::ServiceState;
-use crate::table::Id;
+use crate::table::{Id, IdSet};
 use crate::tracker::DiffTracker;
 
 /// A node that exists, or that some claim names.
@@ -20,7 +20,7 @@ pub(crate) struct NodeState {
     ipv4: Option<Id<Location>>,
     ipv6: Option<Id<Location>>,
     /// The addresses that some claim puts on it.
-    pub(crate) addresses: BTreeSet<Id<Address>>,
+    pub(crate) addresses: IdSet<Address>,
 }
 
 impl NodeState {
@@ -45,8 +45,8 @@ pub(crate) struct Slice {
     /// What it names its Service by; always there once the slice has been taken in.
     pub(crate) slot: Option<Id<Slot>>,
     seen: u32,
-    /// Its claims, sorted by address.
-    endpoints: Vec<(Id<Address>, Id<NodeState>)>,
+    /// The addresses that it claims, sorted by IP; the claims are with them.
+    endpoints: Vec<Id<Address>>,
 }
 
 /// A way of naming a Service: the place where slices and Services meet, whichever comes first.
@@ -110,7 +110,7 @@ impl DiffTracker {
         let number = self.resync_mut(kind).number;
         match kind {
             Kind::Service => {
-                let unseen = |state: &ServiceState| state.object.is_some() && state.seen != number;
+                let unseen = |state: &ServiceState| state.intent.is_some() && state.seen != number;
                 let gone: Vec<_> =
                     self.services.iter().filter(|row| unseen(row.2)).map(|row| row.0).collect();
                 gone.into_iter().for_each(|id| self.on_service_gone(id));
@@ -131,12 +131,13 @@ impl DiffTracker {
     fn on_service(&mut self, service: Service) {
         let id = self.services.intern(&service.id);
         self.services[id].seen = self.resyncs.services.number;
-        let before = self.services[id].object.as_ref();
-        if before == Some(&service) {
+        let state = &self.services[id];
+        let renamed = state.key.as_ref() != Some(&service.key) || state.intent.is_none();
+        if !renamed && state.intent.as_ref() == Some(&service.intent) {
             return;
         }
         if let Intent::Rejected(rejection) = &service.intent
-            && before.map(|before| &before.intent) != Some(&service.intent)
+            && state.intent.as_ref() != Some(&service.intent)
         {
             self.notices.push_back(Notice::Rejected {
                 service: service.id.clone(),
@@ -144,31 +145,36 @@ impl DiffTracker {
                 rejection: rejection.clone(),
             });
         }
-        if before.is_none_or(|before| before.key != service.key) {
-            self.unbind(id);
-            let ObjectKey { namespace, .. } = &service.key;
-            let by_uid = ServiceRef::Uid { namespace: namespace.clone(), id: service.id.clone() };
-            let names = [ServiceRef::Name(service.key.clone()), by_uid];
-            for name in &names {
-                if let Some(former) = self.slots.id(name).and_then(|slot| self.slots[slot].service) {
-                    // Another Service of this name: it was deleted, and the news of it is still on its way or lost.
-                    self.on_service_gone(former);
-                }
-            }
-            let slots = names.map(|name| self.slots.intern(&name));
-            self.services[id].slots = slots.map(Some);
-            for slot in slots {
-                self.slots[slot].service = Some(id);
-                self.refresh_slot(slot);
-            }
+        if renamed {
+            self.bind(id, &service);
         }
-        self.services[id].key = Some(service.key.clone());
-        self.services[id].object = Some(service);
+        self.services[id].key = Some(service.key);
+        self.services[id].intent = Some(service.intent);
         self.refresh_service(id);
     }
 
+    /// Makes the slices that name this Service, by name or by UID, its own.
+    fn bind(&mut self, id: Id<ServiceState>, service: &Service) {
+        self.unbind(id);
+        let ObjectKey { namespace, .. } = &service.key;
+        let by_uid = ServiceRef::Uid { namespace: namespace.clone(), id: service.id.clone() };
+        let names = [ServiceRef::Name(service.key.clone()), by_uid];
+        for name in &names {
+            if let Some(former) = self.slots.id(name).and_then(|slot| self.slots[slot].service) {
+                // Another Service of this name: it was deleted, and the news of it is still on its way or lost.
+                self.on_service_gone(former);
+            }
+        }
+        let slots = names.map(|name| self.slots.intern(&name));
+        self.services[id].slots = slots.map(Some);
+        for slot in slots {
+            self.slots[slot].service = Some(id);
+            self.refresh_slot(slot);
+        }
+    }
+
     fn on_service_gone(&mut self, id: Id<ServiceState>) {
-        self.services[id].object = None;
+        self.services[id].intent = None;
         self.unbind(id);
         self.refresh_service(id);
     }
@@ -218,41 +224,48 @@ impl DiffTracker {
         let mut claimed = Vec::with_capacity(endpoints.len());
         let mut touched = Vec::new();
         for endpoint in endpoints {
-            while let Some((address, node)) = known.next_if(|known| self.ip(known.0) < endpoint.address) {
-                self.withdraw_claim(address, Claim { slice: id, node });
+            while let Some(address) = known.next_if(|&known| self.ip(known) < endpoint.address) {
+                self.withdraw_claim(address, id);
                 touched.push(address);
             }
-            match known.next_if(|known| self.ip(known.0) == endpoint.address) {
-                Some(same) if *self.nodes.key(same.1) == endpoint.node => claimed.push(same),
-                moved => {
-                    let address = self.addresses.intern(&endpoint.address);
-                    let node = self.nodes.intern(&endpoint.node);
-                    if let Some((address, former)) = moved {
-                        self.withdraw_claim(address, Claim { slice: id, node: former });
-                    }
-                    self.addresses[address].claims.push(Claim { slice: id, node });
-                    self.nodes[node].addresses.insert(address);
-                    claimed.push((address, node));
-                    touched.push(address);
-                }
+            let same = known.next_if(|&known| self.ip(known) == endpoint.address);
+            let address = match same {
+                Some(address) => address,
+                None => self.addresses.table.intern(&endpoint.address),
+            };
+            let former = same.and_then(|address| self.claim(address, id)).map(|claim| claim.node);
+            claimed.push(address);
+            if former.is_some_and(|node| *self.nodes.key(node) == endpoint.node) {
+                continue;
             }
+            if former.is_some() {
+                self.withdraw_claim(address, id);
+            }
+            let node = self.nodes.intern(&endpoint.node);
+            self.addresses.table[address].claims.push(Claim { slice: id, node });
+            self.nodes[node].addresses.insert(address);
+            touched.push(address);
         }
-        for (address, node) in known {
-            self.withdraw_claim(address, Claim { slice: id, node });
+        for address in known {
+            self.withdraw_claim(address, id);
             touched.push(address);
         }
         self.slices[id].endpoints = claimed;
         touched
     }
 
-    fn withdraw_claim(&mut self, address: Id<Address>, claim: Claim) {
-        let claims = &mut self.addresses[address].claims;
-        if let Some(at) = claims.iter().position(|other| *other == claim) {
-            claims.remove(at);
-        }
-        if !claims.iter().any(|other| other.node == claim.node) {
-            self.nodes[claim.node].addresses.remove(&address);
-            self.forget_node(claim.node);
+    /// A slice has at most one claim on an address.
+    fn claim(&self, address: Id<Address>, slice: Id<Slice>) -> Option<Claim> {
+        self.addresses.table[address].claims.iter().copied().find(|claim| claim.slice == slice)
+    }
+
+    fn withdraw_claim(&mut self, address: Id<Address>, slice: Id<Slice>) {
+        let Some(Claim { node, .. }) = self.claim(address, slice) else { return };
+        let claims = &mut self.addresses.table[address].claims;
+        claims.retain(|claim| claim.slice != slice);
+        if !claims.iter().any(|claim| claim.node == node) {
+            self.nodes[node].addresses.remove(address);
+            self.forget_node(node);
         }
     }
 
@@ -295,7 +308,7 @@ impl DiffTracker {
     }
 
     fn refresh_node(&mut self, id: Id<NodeState>) {
-        let addresses: Vec<_> = self.nodes[id].addresses.iter().copied().collect();
+        let addresses: Vec<_> = self.nodes[id].addresses.iter().collect();
         self.settle_addresses(addresses);
     }
 
@@ -308,7 +321,7 @@ impl DiffTracker {
     fn refresh_slice(&mut self, slice: Id<Slice>) {
         // Every address here is claimed by this slice, so none is dropped on the way.
         for at in 0..self.slices[slice].endpoints.len() {
-            self.refresh_address(self.slices[slice].endpoints[at].0);
+            self.refresh_address(self.slices[slice].endpoints[at]);
         }
     }
 
@@ -338,6 +351,7 @@ impl DiffTracker {
     pub(crate) fn waiting_for_nodes(&self) -> usize {
         let waits = |claim: &Claim, family| self.nodes[claim.node].location(family).is_none();
         self.addresses
+            .table
             .iter()
             .filter(|(_, ip, address)| address.claims.iter().any(|claim| waits(claim, ip.family())))
             .count()

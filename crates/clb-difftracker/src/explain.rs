@@ -1,6 +1,5 @@
 //! Views for people: where a service stands, and how much there is of everything.
 
-use crate::address::Work;
 use crate::ids::{Ip, ObjectKey, ServiceId};
 use crate::notice::Phase;
 use crate::service::Step;
@@ -49,7 +48,7 @@ impl DiffTracker {
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.in_flight.is_empty()
-            && self.work.is_empty()
+            && self.addresses.unsettled == 0
             && self.services.iter().all(|(_, _, state)| state.next_step() == Step::Settled)
     }
 
@@ -72,13 +71,9 @@ impl DiffTracker {
         Stats {
             changes: self.changes,
             services: self.services.len(),
-            addresses: self.addresses.len(),
-            unsettled_addresses: self.work.len(),
-            quarantined_addresses: self
-                .work
-                .values()
-                .filter(|work| matches!(work, Work::Quarantined(_)))
-                .count(),
+            addresses: self.addresses.table.len(),
+            unsettled_addresses: self.addresses.unsettled,
+            quarantined_addresses: self.addresses.quarantined(),
             queued_resources: self.resource_queue.len(),
             queued_registrations: self.registration_queue.len(),
             in_flight: self.in_flight.len(),

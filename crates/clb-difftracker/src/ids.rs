@@ -76,13 +76,13 @@ impl ObjectKey {
     }
 }
 
-/// The name of a Kubernetes Node.
+/// The name of a Kubernetes Node. Cloning is cheap, and so is comparing clones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeName(String);
+pub struct NodeName(Arc<str>);
 
 impl NodeName {
     /// The node called `name`.
-    pub fn new(name: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 

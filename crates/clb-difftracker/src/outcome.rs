@@ -1,5 +1,6 @@
 //! What an operation's outcome teaches, and when to try again what failed.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::address::{Address, Work};
@@ -216,7 +217,7 @@ impl DiffTracker {
     }
 
     fn on_addresses_outcome(&mut self, operation: OperationId, batch: AddressBatch, outcome: Outcome) {
-        let AddressBatch { picked, suspected, moves, locations } = batch;
+        let AddressBatch { suspected, moves, locations } = batch;
         let mut services: Vec<_> = moves.iter().flat_map(Move::named).collect();
         services.extend(
             moves.iter().flat_map(|step| &step.before).flat_map(|held| held.services.iter().copied()),
@@ -224,17 +225,20 @@ impl DiffTracker {
         services.sort_unstable();
         services.dedup();
         for step in &moves {
-            self.work.remove(&step.address);
+            self.set_work(step.address, Work::InSync);
         }
         let failure = match outcome {
             Outcome::Succeeded(_) => {
                 self.gateway.addresses.failures = 0;
-                locations.iter().for_each(|&location| self.locations[location].in_doubt = false);
-                moves.iter().for_each(|step| self.set_holdings(step.address, step.applied()));
+                if !suspected {
+                    // Those that were in doubt were sent whole.
+                    locations.iter().for_each(|&location| self.locations[location].in_doubt = false);
+                }
+                moves.iter().for_each(|step| self.set_holdings(step.address, &step.applied()));
                 None
             }
             Outcome::Failed(failure) => {
-                moves.iter().for_each(|step| self.set_holdings(step.address, step.before.clone()));
+                moves.iter().for_each(|step| self.set_holdings(step.address, &step.before));
                 Some(failure)
             }
             Outcome::Unknown(failure) => {
@@ -243,21 +247,21 @@ impl DiffTracker {
             }
         };
         if let Some(failure) = failure {
-            let retry_at = match (blame(failure.kind), picked.as_slice()) {
+            let retry_at = match (blame(failure.kind), moves.as_slice()) {
                 (Blame::Everyone | Blame::Request { .. }, _) => {
                     if suspected {
-                        self.gateway.addresses.suspects.push(picked);
+                        self.gateway.addresses.suspects.push(addresses_of(&moves));
                     }
                     self.hold_request(Lane::Addresses, failure.kind)
                 }
-                (Blame::Content, &[address]) => {
+                (Blame::Content, [step]) => {
                     if failure.kind == FailureKind::NotFound {
-                        self.doubt_registrations(&moves);
+                        self.doubt_registrations(step);
                     }
-                    self.quarantine(address, &moves, &failure)
+                    self.quarantine(step, &failure)
                 }
                 (Blame::Content, _) => {
-                    bisect(&mut self.gateway.addresses.suspects, picked);
+                    bisect(&mut self.gateway.addresses.suspects, addresses_of(&moves));
                     self.now
                 }
             };
@@ -271,19 +275,19 @@ impl DiffTracker {
     }
 
     /// Leaves an address out until it changes, or for long.
-    fn quarantine(&mut self, address: Id<Address>, moves: &[Move], failure: &Failure) -> Timestamp {
+    fn quarantine(&mut self, refused: &Move, failure: &Failure) -> Timestamp {
         let retry_at = self.backoff.slow(self.now);
-        let refused = moves.iter().find(|step| step.address == address).and_then(|step| step.after.clone());
-        self.work.insert(address, Work::Quarantined(refused));
+        let address = refused.address;
+        self.addresses.quarantine(address, refused.after.clone());
         self.timers.set(Timer::Address(address), retry_at);
         let message = failure.message.clone();
         self.notices.push_back(Notice::Quarantined { address: self.ip(address), message, retry_at });
         retry_at
     }
 
-    /// NRP does not know a service that we believed to be registered: one of those that these name.
-    fn doubt_registrations(&mut self, moves: &[Move]) {
-        for id in moves.iter().flat_map(Move::named) {
+    /// NRP does not know a service that we believed to be registered: one of those that this address names.
+    fn doubt_registrations(&mut self, refused: &Move) {
+        for id in refused.named() {
             self.services[id].resources.registration.doubt();
         }
     }
@@ -309,7 +313,7 @@ impl DiffTracker {
     fn park(&mut self, id: Id<ServiceState>, step: Step) -> Timestamp {
         let state = &mut self.services[id];
         state.failures = state.failures.saturating_add(1);
-        state.wait = Wait::Parked(step);
+        state.wait = Wait::Parked(Box::new(step));
         let at = self.backoff.slow(self.now);
         self.timers.set(Timer::Service(id), at);
         at
@@ -363,6 +367,10 @@ impl DiffTracker {
     ) {
         self.notices.push_back(Notice::Failed { operation, service, kind, message, retry_at });
     }
+}
+
+fn addresses_of(moves: &[Move]) -> Vec<Id<Address>> {
+    moves.iter().map(|step| step.address).collect()
 }
 
 /// Sends each half of a refused request alone, until what NRP refuses stands alone.

@@ -1,6 +1,8 @@
 //! One service: what the cluster wants of it, what Azure holds of it, and the next step between the two.
 
-use crate::change::{Intent, Service};
+use alloc::boxed::Box;
+
+use crate::change::Intent;
 use crate::desired::Slot;
 use crate::ids::{Ip, IpFamily, ObjectKey};
 use crate::load_balancer::LoadBalancerSpec;
@@ -158,14 +160,14 @@ pub(crate) enum Wait {
     /// A failure that time may cure: nothing cuts this short.
     Backoff,
     /// A failure of this very step: another step need not wait.
-    Parked(Step),
+    Parked(Box<Step>),
 }
 
 /// Everything known of one service.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceState {
-    /// The Service as the cluster has it; `None` when it is gone.
-    pub(crate) object: Option<Service>,
+    /// What the Service asks for; `None` when it is gone.
+    pub(crate) intent: Option<Intent>,
     /// Its name in the cluster, also when it is gone.
     pub(crate) key: Option<ObjectKey>,
     /// The list of Services in which it was last seen.
@@ -213,7 +215,7 @@ pub(crate) enum Queue {
 
 impl ServiceState {
     pub(crate) fn goal(&self) -> Goal<'_> {
-        match self.object.as_ref().map(|service| &service.intent) {
+        match &self.intent {
             None | Some(Intent::None) => Goal::Remove,
             Some(Intent::Rejected(_)) => Goal::Keep,
             Some(Intent::LoadBalancer(spec)) => Goal::Serve(spec),
@@ -263,7 +265,7 @@ impl ServiceState {
 
     /// Whether nothing is left to know of it.
     pub(crate) fn is_forgettable(&self) -> bool {
-        self.object.is_none()
+        self.intent.is_none()
             && self.in_flight.is_none()
             && self.references == 0
             && self.resources == Resources::default()

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::address::{Address, Location, QueueKey, Work};
+use crate::address::{Address, Addresses, Location, Work};
 use crate::batch::{Gateway, InFlight, Lane};
 use crate::change::{Change, ServiceRef};
 use crate::config::Config;
@@ -58,12 +58,10 @@ pub struct DiffTracker {
     pub(crate) resyncs: Resyncs,
 
     // Where both sides meet.
-    pub(crate) addresses: Table<Ip, Address>,
+    pub(crate) addresses: Addresses,
     pub(crate) locations: Table<Ip, Location>,
 
     // What differs.
-    pub(crate) work: BTreeMap<Id<Address>, Work>,
-    pub(crate) address_queue: BTreeMap<QueueKey, Id<Address>>,
     pub(crate) registration_queue: BTreeMap<u64, Id<ServiceState>>,
     pub(crate) resource_queue: BTreeMap<u64, Id<ServiceState>>,
 
@@ -125,10 +123,8 @@ impl DiffTracker {
             slices: Table::default(),
             nodes: Table::default(),
             resyncs: Resyncs::default(),
-            addresses: Table::default(),
+            addresses: Addresses::default(),
             locations: Table::default(),
-            work: BTreeMap::new(),
-            address_queue: BTreeMap::new(),
             registration_queue: BTreeMap::new(),
             resource_queue: BTreeMap::new(),
             gateway: Gateway::default(),
@@ -169,8 +165,9 @@ impl DiffTracker {
                     self.refresh_service(service);
                 }
                 Timer::Address(address) => {
-                    self.work.remove(&address);
+                    self.set_work(address, Work::InSync);
                     self.refresh_address(address);
+                    self.forget_address(address);
                 }
             }
         }
@@ -243,7 +240,7 @@ impl DiffTracker {
         let waits = match &state.wait {
             Wait::No => false,
             Wait::Backoff => true,
-            Wait::Parked(parked) => *parked == step,
+            Wait::Parked(parked) => **parked == step,
         };
         if !waits && state.wait != Wait::No {
             state.wait = Wait::No;

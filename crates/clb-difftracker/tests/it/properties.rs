@@ -179,9 +179,14 @@ fn walk(config: Config, steps: &[Step]) -> World {
     world
 }
 
-/// A 404 that could not be: only what deletes something that is not there is told so here.
+/// An end that could not be: content refused as wrong that Azure holds, or a 404 for anything but the deletion of what is not
+/// there.
 fn is_contradiction(world: &World, index: usize, end: End) -> bool {
+    let (End::Fails(kind) | End::UnknownApplied(kind) | End::UnknownNotApplied(kind)) = end else {
+        return false;
+    };
     let action = &world.in_flight[index].action;
+    let is_held = world.azure.holds(action);
     let deletes = match action {
         Action::Resource {
             request: ResourceRequest::DeleteLoadBalancer | ResourceRequest::DeletePublicIp,
@@ -192,9 +197,15 @@ fn is_contradiction(world: &World, index: usize, end: End) -> bool {
         }
         Action::Resource { .. } | Action::Gateway(GatewayRequest::UpdateAddressLocations(_)) => false,
     };
-    let not_found = FailureKind::NotFound;
-    let says_so = [End::Fails(not_found), End::UnknownApplied(not_found), End::UnknownNotApplied(not_found)];
-    says_so.contains(&end) && !(deletes && world.azure.holds(action))
+    match kind {
+        FailureKind::NotFound => !(deletes && is_held),
+        FailureKind::Invalid | FailureKind::StillReferenced => is_held && !deletes,
+        FailureKind::Throttled { .. }
+        | FailureKind::Conflict
+        | FailureKind::Transient
+        | FailureKind::Forbidden
+        | FailureKind::Quota => false,
+    }
 }
 
 fn relist(world: &mut World, kind: Kind, missing: u8) {

@@ -1,13 +1,13 @@
 //! The tracker, the cluster and Azure together, one step at a time, with every rule checked at each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clb_difftracker::{
-    Action, AddressesUpdate, Change, Config, DiffTracker, Failure, FailureKind, GatewayRequest, Notice,
-    Operation, Outcome, ServiceId, Success, Timestamp,
+    Action, AddressesUpdate, Change, Config, DiffTracker, Failure, FailureKind, GatewayRequest, Ip,
+    LocationUpdate, Notice, Operation, Outcome, ServiceId, Success, Timestamp,
 };
 
-use crate::azure::Azure;
+use crate::azure::{Azure, Locations};
 use crate::cluster::Cluster;
 
 /// How an operation in flight ends.
@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) taken: Vec<Operation>,
     /// Actions of which nobody knows whether they were applied may be repeated.
     doubtful: BTreeMap<Option<ServiceId>, u32>,
+    /// The addresses of which nobody knows what the gateway holds.
+    in_doubt: BTreeSet<Ip>,
 }
 
 impl World {
@@ -43,6 +45,7 @@ impl World {
             notices: Vec::new(),
             taken: Vec::new(),
             doubtful: BTreeMap::new(),
+            in_doubt: BTreeSet::new(),
         }
     }
 
@@ -91,7 +94,7 @@ impl World {
             for update in updates {
                 let AddressesUpdate::Merge(entries) = &update.addresses else { continue };
                 let held = self.azure.locations.get(&update.location);
-                for entry in entries {
+                for entry in entries.iter().filter(|entry| !self.in_doubt.contains(&entry.address)) {
                     let now: Vec<_> = held
                         .and_then(|held| held.get(&entry.address))
                         .into_iter()
@@ -108,6 +111,7 @@ impl World {
     pub(crate) fn complete(&mut self, index: usize, end: End) {
         let operation = self.in_flight.remove(index);
         let failure = |kind| Failure { kind, message: "so it was decided".to_string() };
+        let before = self.azure.locations.clone();
         let mut apply = || match self.azure.apply(&operation.action) {
             Ok(success) => success,
             Err(broken) => panic!("{broken}: {operation:?}"),
@@ -121,6 +125,12 @@ impl World {
             }
             End::UnknownNotApplied(kind) => Outcome::Unknown(failure(kind)),
         };
+        let named = addresses(&operation.action, &before);
+        match end {
+            End::Succeeds => self.in_doubt.retain(|address| !named.contains(address)),
+            End::Fails(_) => {}
+            End::UnknownApplied(_) | End::UnknownNotApplied(_) => self.in_doubt.extend(named),
+        }
         if end != End::Succeeds {
             *self.doubtful.entry(subject(&operation.action)).or_default() += 1;
         }
@@ -152,22 +162,20 @@ impl World {
         }
         panic!("does not settle");
     }
+}
 
-    /// The requests on the gateway since `from` operations were taken.
-    pub(crate) fn gateway_requests(&self, from: usize) -> Vec<&GatewayRequest> {
-        let gateway = |operation: &'_ Operation| match &operation.action {
-            Action::Gateway(_) => true,
-            Action::Resource { .. } => false,
-        };
-        self.taken[from..]
-            .iter()
-            .filter(|operation| gateway(operation))
-            .filter_map(|operation| match &operation.action {
-                Action::Gateway(request) => Some(request),
-                Action::Resource { .. } => None,
-            })
-            .collect()
-    }
+/// The addresses that an action names, or that are at a location that it removes.
+fn addresses(action: &Action, locations: &Locations) -> Vec<Ip> {
+    let Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) = action else { return Vec::new() };
+    let named = |update: &LocationUpdate| match &update.addresses {
+        AddressesUpdate::Replace(entries) | AddressesUpdate::Merge(entries) => {
+            entries.iter().map(|entry| entry.address).collect()
+        }
+        AddressesUpdate::Remove => {
+            locations.get(&update.location).into_iter().flat_map(BTreeMap::keys).copied().collect::<Vec<_>>()
+        }
+    };
+    updates.iter().flat_map(named).collect()
 }
 
 /// What an operation is on: the gateway, or one service.
