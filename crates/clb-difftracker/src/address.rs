@@ -44,7 +44,7 @@ pub(crate) struct Kept {
 }
 
 /// How many holdings name this very set of services.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SetUses(u32);
 
 /// Where an address should be and what it should name.
@@ -55,7 +55,7 @@ pub(crate) struct Target {
 }
 
 /// Both sides of one address. There are a hundred thousand of these: mind the size.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Address {
     /// Oldest first.
     pub(crate) claims: SmallVec<[Claim; 2]>,
@@ -65,7 +65,7 @@ pub(crate) struct Address {
 }
 
 /// A node's IP.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Location {
     /// The nodes that have this IP now; more than one only while the cluster contradicts itself.
     pub(crate) nodes: SmallVec<[Id<NodeState>; 1]>,
@@ -106,7 +106,7 @@ pub(crate) enum Urgency {
 }
 
 /// All addresses, and what only a few of them need.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Addresses {
     pub(crate) table: Table<Ip, Address>,
     sets: Table<ServiceSet, SetUses>,

@@ -25,7 +25,7 @@ pub(crate) enum Lane {
 }
 
 /// The state of the calls on the gateway.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Gateway {
     /// Whether one is in flight.
     pub(crate) in_flight: bool,
@@ -44,6 +44,12 @@ pub(crate) struct LaneState<T> {
     pub(crate) suspects: Vec<Vec<Id<T>>>,
 }
 
+impl<T> Clone for LaneState<T> {
+    fn clone(&self) -> Self {
+        Self { failures: self.failures, suspects: self.suspects.clone() }
+    }
+}
+
 impl<T> Default for LaneState<T> {
     fn default() -> Self {
         Self { failures: 0, suspects: Vec::new() }
@@ -51,7 +57,7 @@ impl<T> Default for LaneState<T> {
 }
 
 /// An operation in flight, and what its outcome needs to know.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum InFlight {
     Resource { service: Id<ServiceState>, request: ResourceRequest },
     Services { updates: Vec<(Id<ServiceState>, RegistrationUpdate)>, suspected: bool },
@@ -59,7 +65,7 @@ pub(crate) enum InFlight {
 }
 
 /// An `updateAddressLocations` in flight.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AddressBatch {
     /// Whether it is a part of a refused request.
     pub(crate) suspected: bool,
@@ -70,7 +76,7 @@ pub(crate) struct AddressBatch {
 }
 
 /// What a batch does to one address.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Move {
     pub(crate) address: Id<Address>,
     pub(crate) before: Holdings,

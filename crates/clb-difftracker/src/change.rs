@@ -56,7 +56,7 @@ pub struct Service {
 }
 
 /// What a Service asks of us.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Intent {
     /// A load balancer like this.
     LoadBalancer(LoadBalancerSpec),
@@ -68,7 +68,7 @@ pub enum Intent {
 }
 
 /// Why a Service is not given the load balancer it asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rejection {
     /// The reason of the event that tells the user, in UpperCamelCase, such as `UnsupportedDualStack`.
     pub reason: Cow<'static, str>,

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 use crate::address::{Address, Claim, Location};
 use crate::change::{Change, Endpoint, EndpointSlice, Intent, Kind, Node, Service, ServiceRef};
-use crate::ids::{IpFamily, ObjectKey};
+use crate::ids::{Ip, IpFamily, NodeName, ObjectKey};
 use crate::notice::Notice;
 use crate::service::ServiceState;
 use crate::table::{Id, IdSet};
 use crate::tracker::DiffTracker;
 
 /// A node that exists, or that some claim names.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NodeState {
     /// Whether it exists. One that does not is waited for.
     exists: bool,
@@ -40,7 +40,7 @@ impl NodeState {
 }
 
 /// An EndpointSlice that exists.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Slice {
     /// What it names its Service by; always there once the slice has been taken in.
     pub(crate) slot: Option<Id<Slot>>,
@@ -50,7 +50,7 @@ pub(crate) struct Slice {
 }
 
 /// A way of naming a Service: the place where slices and Services meet, whichever comes first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) service: Option<Id<ServiceState>>,
     slices: BTreeSet<Id<Slice>>,
@@ -345,6 +345,16 @@ impl DiffTracker {
         if !row.exists && row.addresses.is_empty() {
             self.nodes.remove(node);
         }
+    }
+
+    /// The nodes that exist, by name, with their locations.
+    pub(crate) fn node_snapshots(&self) -> Vec<(NodeName, [Option<Ip>; 2])> {
+        let ip = |location: Option<Id<Location>>| location.map(|location| *self.locations.key(location));
+        let exists = self.nodes.iter().filter(|(.., node)| node.exists);
+        let mut nodes: Vec<_> =
+            exists.map(|(_, name, node)| (name.clone(), [ip(node.ipv4), ip(node.ipv6)])).collect();
+        nodes.sort_unstable();
+        nodes
     }
 
     /// How many addresses wait for a node that is not known, or has no IP of their family.

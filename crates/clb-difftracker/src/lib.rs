@@ -63,6 +63,7 @@ mod outcome;
 mod retry;
 mod service;
 mod size;
+mod snapshot;
 mod table;
 mod timer;
 mod tracker;
@@ -79,4 +80,6 @@ pub use operation::{
     Action, AddressUpdate, AddressesUpdate, Failure, FailureKind, GatewayRequest, LocationUpdate, Operation,
     OperationId, Outcome, RegistrationUpdate, ResourceRequest, ServiceUpdate, Success,
 };
+pub use service::{Observed, Registration, Resources};
+pub use snapshot::{AddressSnapshot, ServiceSnapshot, Snapshot};
 pub use tracker::{DiffTracker, Reason};

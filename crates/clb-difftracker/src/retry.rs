@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::ids::Timestamp;
 
 /// Draws the delays.
+#[derive(Clone)]
 pub(crate) struct Backoff {
     first: Duration,
     most: Duration,

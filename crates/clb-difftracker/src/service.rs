@@ -11,8 +11,8 @@ use crate::operation::{OperationId, RegistrationUpdate, ResourceRequest};
 use crate::table::Id;
 
 /// What we believe Azure holds of one thing, and how sure we are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Observed<T> {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Observed<T> {
     /// It is not there.
     #[default]
     Absent,
@@ -48,8 +48,8 @@ impl<T: Clone + PartialEq> Observed<T> {
 }
 
 /// How a service is registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Registration {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Registration {
     /// With its load balancer's backend pool: it can be named by addresses.
     WithPool,
     /// Its pools cleared, on the way out.
@@ -57,11 +57,14 @@ pub(crate) enum Registration {
 }
 
 /// What Azure holds of one service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Resources {
-    pub(crate) public_ip: Observed<IpFamily>,
-    pub(crate) load_balancer: Observed<LoadBalancerSpec>,
-    pub(crate) registration: Observed<Registration>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Resources {
+    /// Its public IP, of this family.
+    pub public_ip: Observed<IpFamily>,
+    /// Its load balancer.
+    pub load_balancer: Observed<LoadBalancerSpec>,
+    /// Its registration in the ServiceGateway.
+    pub registration: Observed<Registration>,
 }
 
 /// What is to become of a service.
@@ -164,7 +167,7 @@ pub(crate) enum Wait {
 }
 
 /// Everything known of one service.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ServiceState {
     /// What the Service asks for; `None` when it is gone.
     pub(crate) intent: Option<Intent>,

@@ -32,6 +32,7 @@ impl<V> Id<V> {
 ///
 /// Hashing is seeded with a constant: the order of the hash index is never looked at, and equal histories must give
 /// equal numbers.
+#[derive(Clone)]
 pub(crate) struct Table<K, V> {
     rows: Slab<(K, V)>,
     index: HashTable<u32>,
@@ -146,6 +147,12 @@ impl<V> IdSet<V> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Id<V>> {
         self.0.iter().copied()
+    }
+}
+
+impl<V> Clone for IdSet<V> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::ids::Timestamp;
 
 /// Deadlines, at most one per key.
+#[derive(Clone)]
 pub(crate) struct Timers<K> {
     due: BTreeSet<(Timestamp, K)>,
     by_key: BTreeMap<K, Timestamp>,
@@ -34,6 +35,11 @@ impl<K: Copy + Ord> Timers<K> {
     /// The deadline of `key`, if it has one.
     pub(crate) fn get(&self, key: K) -> Option<Timestamp> {
         self.by_key.get(&key).copied()
+    }
+
+    /// The keys that have a deadline, the earliest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
+        self.due.iter().map(|(_, key)| *key)
     }
 
     /// The earliest deadline.

@@ -45,6 +45,9 @@ use crate::timer::Timers;
 ///
 /// If inputs stop and operations succeed in the end, the gateway comes to equal the cluster, and then no further operation
 /// is given.
+///
+/// Cloning gives another tracker in the same state, to try what would happen.
+#[derive(Clone)]
 pub struct DiffTracker {
     pub(crate) config: Config,
     pub(crate) now: Timestamp,
@@ -77,7 +80,7 @@ pub struct DiffTracker {
 }
 
 /// The lists being read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Resyncs {
     pub(crate) services: Resync,
     pub(crate) slices: Resync,
@@ -98,7 +101,7 @@ pub(crate) enum Timer {
 }
 
 /// Why [`DiffTracker::poll_timeout`] wants to be called back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The server asked for a pause of everything.
     Throttled,
@@ -197,13 +200,16 @@ impl DiffTracker {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Timestamp, Reason)> {
         let (at, timer) = self.timers.next()?;
-        let reason = match timer {
+        Some((at, self.reason(timer)))
+    }
+
+    pub(crate) fn reason(&self, timer: Timer) -> Reason {
+        match timer {
             Timer::Door => Reason::Throttled,
             Timer::Lane(_) => Reason::GatewayRetry,
             Timer::Service(service) => Reason::ServiceRetry(self.services.key(service).clone()),
             Timer::Address(address) => Reason::AddressRetry(self.ip(address)),
-        };
-        Some((at, reason))
+        }
     }
 
     fn advance(&mut self, now: Timestamp) {

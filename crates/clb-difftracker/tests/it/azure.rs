@@ -11,7 +11,7 @@ use clb_difftracker::{
 /// Location → address → services.
 pub(crate) type Locations = BTreeMap<Ip, BTreeMap<Ip, BTreeSet<ServiceId>>>;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Azure {
     pub(crate) public_ips: BTreeMap<ServiceId, IpFamily>,
     pub(crate) load_balancers: BTreeMap<ServiceId, LoadBalancerSpec>,

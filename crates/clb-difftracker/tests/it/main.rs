@@ -4,6 +4,7 @@
 
 mod azure;
 mod cluster;
+mod explorer;
 mod properties;
 mod scenarios;
 mod world;

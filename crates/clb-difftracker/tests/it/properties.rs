@@ -181,7 +181,7 @@ fn walk(config: Config, steps: &[Step]) -> World {
 
 /// An end that could not be: content refused as wrong that Azure holds, or a 404 for anything but the deletion of what is not
 /// there.
-fn is_contradiction(world: &World, index: usize, end: End) -> bool {
+pub(crate) fn is_contradiction(world: &World, index: usize, end: End) -> bool {
     let (End::Fails(kind) | End::UnknownApplied(kind) | End::UnknownNotApplied(kind)) = end else {
         return false;
     };

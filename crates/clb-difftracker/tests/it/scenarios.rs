@@ -13,8 +13,8 @@ use clb_difftracker::{
 use crate::properties::{id, spec};
 use crate::world::{End, World};
 
-const A: u8 = 1;
-const B: u8 = 2;
+pub(crate) const A: u8 = 1;
+pub(crate) const B: u8 = 2;
 
 fn ip(text: &str) -> Ip {
     Ip::from(text.parse::<IpAddr>().unwrap())
@@ -24,15 +24,15 @@ fn name(service: u8) -> ObjectKey {
     ObjectKey::new("default", format!("service-{service}"))
 }
 
-fn service(number: u8, intent: Intent) -> Change {
+pub(crate) fn service(number: u8, intent: Intent) -> Change {
     Change::ServiceApplied(Service { id: id(number), key: name(number), intent })
 }
 
-fn wanted(number: u8, ports: &[u16]) -> Change {
+pub(crate) fn wanted(number: u8, ports: &[u16]) -> Change {
     service(number, Intent::LoadBalancer(spec(IpFamily::V4, ports)))
 }
 
-fn slice(slice: &str, service: u8, endpoints: &[(&str, &str)]) -> Change {
+pub(crate) fn slice(slice: &str, service: u8, endpoints: &[(&str, &str)]) -> Change {
     let endpoint =
         |&(address, node): &(&str, &str)| Endpoint { address: ip(address), node: NodeName::new(node) };
     Change::EndpointSliceApplied(EndpointSlice {
@@ -46,7 +46,7 @@ fn slice_gone(slice: &str) -> Change {
     Change::EndpointSliceGone(ObjectKey::new("default", slice))
 }
 
-fn node(node: &str, location: &str) -> Change {
+pub(crate) fn node(node: &str, location: &str) -> Change {
     let ipv4 = Some(location.parse().unwrap());
     Change::NodeApplied(Node { name: NodeName::new(node), ipv4, ipv6: None })
 }

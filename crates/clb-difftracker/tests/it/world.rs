@@ -19,6 +19,7 @@ pub(crate) enum End {
     UnknownNotApplied(FailureKind),
 }
 
+#[derive(Clone)]
 pub(crate) struct World {
     pub(crate) tracker: DiffTracker,
     pub(crate) cluster: Cluster,
