@@ -7,40 +7,11 @@ use serde_json::{Map, Value};
 
 use super::open_enum::open_enum;
 use super::read::{null_as_default, optional_bool, sparse};
-use super::{ProvisioningState, Sku, SubResource};
+use super::{ProvisioningState, Resource, Sku, SubResource};
 use crate::{NrpConfig, Result};
 
 /// A load balancer (`Microsoft.Network/loadBalancers`).
-///
-/// What this crate has no field for is kept in `other` and written back, so that a change loses nothing that
-/// somebody else has set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LoadBalancer {
-    /// The full id; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// The name; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The version that was read. A PUT that carries one replaces only that version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etag: Option<String>,
-    /// The region.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub location: Option<String>,
-    /// Tags, ours and others'. Absent ones are removed by a PUT.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-    /// What is paid for; `Service`, in this casing, behind a ServiceGateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sku: Option<Sku>,
-    /// Everything that is specific to load balancers.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub properties: LoadBalancerProperties,
-    /// Everything else that was read, written back as it was.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
-}
+pub type LoadBalancer = Resource<LoadBalancerProperties>;
 
 /// One port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,18 +8,18 @@ mod load_balancer;
 mod open_enum;
 mod public_ip;
 mod read;
+mod resource;
 mod service_gateway;
-mod sub_resource;
 
 pub use load_balancer::{
     BackendAddressPool, FrontendIpConfiguration, FrontendIpProperties, LoadBalancer, LoadBalancerProperties,
     LoadBalancingRule, LoadBalancingRuleProperties, ServicePort, TransportProtocol,
 };
 pub use public_ip::{AllocationMethod, IpVersion, PublicIp, PublicIpProperties};
+pub use resource::{ProvisioningState, Resource, Sku, SubResource};
 pub(crate) use service_gateway::AddressLocationRow;
 pub use service_gateway::{
     Address, AddressLocation, AddressLocationUpdate, BackendPool, BackendPoolProperties, GatewayService,
     Patch, ServiceProperties, ServiceRequest, ServiceType, UpdateAction, UpdateAddressLocations,
     UpdateServices,
 };
-pub use sub_resource::{ProvisioningState, Sku, SubResource};

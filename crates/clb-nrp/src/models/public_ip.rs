@@ -7,40 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::open_enum::open_enum;
-use super::read::null_as_default;
-use super::{ProvisioningState, Sku, SubResource};
+use super::{ProvisioningState, Resource, Sku, SubResource};
 
 /// A public IP (`Microsoft.Network/publicIPAddresses`).
-///
-/// What this crate has no field for is kept in `other` and written back, so that a change loses nothing that
-/// somebody else has set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PublicIp {
-    /// The full id; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// The name; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The version that was read. A PUT that carries one replaces only that version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etag: Option<String>,
-    /// The region.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub location: Option<String>,
-    /// Tags, ours and others'. Absent ones are removed by a PUT.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-    /// What is paid for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sku: Option<Sku>,
-    /// Everything that is specific to public IPs.
-    #[serde(default, deserialize_with = "null_as_default")]
-    pub properties: PublicIpProperties,
-    /// Everything else that was read, written back as it was.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
-}
+pub type PublicIp = Resource<PublicIpProperties>;
 
 impl PublicIp {
     /// A new public IP as a service behind a ServiceGateway needs it: `StandardV2` and static.

@@ -1,10 +1,46 @@
-//! Parts that several resources have.
+//! What several resources have in common.
+
+use std::collections::BTreeMap;
 
 use clb_arm::ResourceId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::open_enum::open_enum;
+use super::read::null_as_default;
+
+/// A resource: what all kinds have, and the properties of its kind.
+///
+/// What this crate has no field for is kept in `other` and written back, so that a change loses nothing that
+/// somebody else has set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(deserialize = "P: Default + Deserialize<'de>"))]
+pub struct Resource<P> {
+    /// The full id; only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The name; only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The version that was read. A PUT that carries one replaces only that version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// The region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// Tags, ours and others'. Absent ones are removed by a PUT.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// What is paid for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sku: Option<Sku>,
+    /// Everything that is specific to the kind.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub properties: P,
+    /// Everything else that was read, written back as it was.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
 
 /// A reference to another resource by its id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
