@@ -13,8 +13,7 @@ use dhat::HeapStats;
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// Heap per address with both sides in sync and two Services per address, of which one is the naive differ's: its objects
-/// alone take five times as much.
+/// Heap per address with both sides in sync and two Services per address, in bytes. The existing Go controller takes 760–870.
 const MAX_BYTES_PER_ADDRESS: usize = 150;
 
 fn main() -> ExitCode {

@@ -60,8 +60,8 @@ impl<K: Eq + Hash + Clone, V: Default> Table<K, V> {
         }
         let Self { rows, index, hasher } = self;
         if rows.len() == rows.capacity() {
-            // A quarter more rather than double: at a hundred thousand rows the slack would be most of the memory.
-            rows.reserve_exact(rows.len() / 4 + 4);
+            // An eighth more rather than double: at a hundred thousand rows the slack would be most of the memory.
+            rows.reserve_exact(rows.len() / 8 + 4);
         }
         let id = Id::of(rows.insert((key.clone(), V::default())));
         index.insert_unique(hasher.hash_one(key), id.row() as u32, |&row| {

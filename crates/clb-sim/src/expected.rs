@@ -7,6 +7,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
 
 /// What a recording ends in.
@@ -32,10 +33,29 @@ pub struct ExpectedService {
     pub deleting: bool,
     /// Its IP families, `IPv4` or `IPv6`, the first one first.
     pub ip_families: Vec<String>,
+    /// Its ports, in the Service's order.
+    #[serde(default)]
+    pub ports: Vec<ExpectedPort>,
     /// Pod IP → node IP, with the slices taken by owner reference.
     endpoints: BTreeMap<IpAddr, IpAddr>,
     /// The same with the slices taken by their label, where that is another.
     endpoints_by_service_name_label: Option<BTreeMap<IpAddr, IpAddr>>,
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpectedPort {
+    /// Its name; a Service's only port may have none.
+    pub name: Option<String>,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+    /// What clients connect to.
+    pub port: u16,
+    /// What pods listen on: a number, or the name of a port of theirs.
+    pub target_port: IntOrString,
+    /// What nodes listen on, if they do.
+    pub node_port: Option<u16>,
 }
 
 impl ExpectedService {
@@ -80,6 +100,27 @@ mod tests {
         assert_eq!(*service("").endpoints(), BTreeMap::from([(ip("10.0.0.1"), ip("10.1.0.1"))]));
         let by_label = service(r#","endpointsByServiceNameLabel":{"10.0.0.2":"10.1.0.2"}"#);
         assert_eq!(*by_label.endpoints(), BTreeMap::from([(ip("10.0.0.2"), ip("10.1.0.2"))]));
+    }
+
+    #[test]
+    fn ports_are_read_with_numbers_and_names_of_target_ports() {
+        let json = r#","ports":[{"name":"http","protocol":"TCP","port":80,"targetPort":8080,"nodePort":30000},
+            {"protocol":"UDP","port":53,"targetPort":"dns"}]"#;
+        let http = ExpectedPort {
+            name: Some("http".to_owned()),
+            protocol: "TCP".to_owned(),
+            port: 80,
+            target_port: IntOrString::Int(8080),
+            node_port: Some(30000),
+        };
+        let dns = ExpectedPort {
+            name: None,
+            protocol: "UDP".to_owned(),
+            port: 53,
+            target_port: IntOrString::String("dns".to_owned()),
+            node_port: None,
+        };
+        assert_eq!(service(json).ports, [http, dns]);
     }
 
     #[test]

@@ -8,9 +8,11 @@
 //!
 //! The lines of one resource are in the server's order; between resources only the order of arrival is known.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,12 +113,20 @@ pub enum RecordingError {
 /// # Errors
 /// [`RecordingError`] names the file, the first line that makes no sense, and why.
 pub fn read(path: &Path) -> Result<Vec<Line>, RecordingError> {
+    open(path)?.read_all()
+}
+
+/// Opens a recording to be read line by line. It is unpacked as by [`read`].
+///
+/// # Errors
+/// [`RecordingError::File`].
+pub fn open(path: &Path) -> Result<Lines, RecordingError> {
     let file_error = |source| RecordingError::File { path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(file_error)?);
     let is_packed = file.fill_buf().map_err(file_error)?.starts_with(&GZIP_MAGIC);
-    let unpacked: Box<dyn Read> =
-        if is_packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    parse(path, BufReader::new(unpacked))
+    let unpacked: Box<dyn BufRead + Send> =
+        if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
+    Ok(Lines::new(path, unpacked))
 }
 
 /// The first bytes of every gzip file (RFC 1952, 2.3.1).
@@ -126,36 +136,85 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 ///
 /// # Errors
 /// As [`read`].
-pub fn parse(path: &Path, mut text: impl BufRead) -> Result<Vec<Line>, RecordingError> {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut buffer = Vec::new();
-    for number in 1.. {
-        buffer.clear();
-        let length = text.read_until(b'\n', &mut buffer);
-        let length = length.map_err(|source| RecordingError::File { path: path.to_owned(), source })?;
-        if length == 0 {
-            break;
-        }
-        if buffer.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let line_error = |reason| RecordingError::Line { path: path.to_owned(), line: number, reason };
-        let (at, entry) = parse_line(&buffer).map_err(line_error)?;
-        if let Some(last) = lines.last().filter(|last| last.at > at) {
-            return Err(line_error(format!("t is {at:?}, before the {:?} of line {}", last.at, last.number)));
-        }
-        lines.push(Line { number, at, entry });
+pub fn parse(path: &Path, text: impl BufRead) -> Result<Vec<Line>, RecordingError> {
+    Lines::new(path, text).read_all()
+}
+
+/// The lines of a recording, read one at a time; blank ones are left out. After an error there are no more.
+pub struct Lines<R = Box<dyn BufRead + Send>> {
+    path: PathBuf,
+    /// `None` after an error.
+    text: Option<R>,
+    buffer: Vec<u8>,
+    /// The number of the line that was read last.
+    number: usize,
+    /// The number and time of the last line that was not blank.
+    last: Option<(usize, Duration)>,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Reads a recording that is called `path` in errors.
+    pub fn new(path: &Path, text: R) -> Self {
+        Self { path: path.to_owned(), text: Some(text), buffer: Vec::new(), number: 0, last: None }
     }
-    if lines.is_empty() {
-        return Err(RecordingError::Empty { path: path.to_owned() });
+
+    fn read_all(self) -> Result<Vec<Line>, RecordingError> {
+        let path = self.path.clone();
+        let lines = self.collect::<Result<Vec<_>, _>>()?;
+        if lines.is_empty() { Err(RecordingError::Empty { path }) } else { Ok(lines) }
     }
-    Ok(lines)
+
+    fn read_line(&mut self) -> Result<Option<Line>, RecordingError> {
+        let Some(text) = &mut self.text else { return Ok(None) };
+        loop {
+            self.buffer.clear();
+            let length = text.read_until(b'\n', &mut self.buffer);
+            let length = length.map_err(|source| RecordingError::File { path: self.path.clone(), source })?;
+            if length == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            if !self.buffer.iter().all(u8::is_ascii_whitespace) {
+                break;
+            }
+        }
+        let number = self.number;
+        let line_error = |reason| RecordingError::Line { path: self.path.clone(), line: number, reason };
+        let (at, entry) = parse_line(&self.buffer).map_err(line_error)?;
+        if let Some((line, last)) = self.last.filter(|(_, last)| *last > at) {
+            return Err(line_error(format!("t is {at:?}, before the {last:?} of line {line}")));
+        }
+        self.last = Some((number, at));
+        Ok(Some(Line { number, at, entry }))
+    }
+}
+
+impl<R: BufRead> Iterator for Lines<R> {
+    type Item = Result<Line, RecordingError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.read_line();
+        if read.is_err() {
+            self.text = None;
+        }
+        read.transpose()
+    }
+}
+
+impl<R> fmt::Debug for Lines<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines")
+            .field("path", &self.path)
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Deserialize)]
 struct RawLine<'a> {
     t: f64,
-    resource: String,
+    #[serde(borrow)]
+    resource: Cow<'a, str>,
     #[serde(borrow)]
     list: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -164,7 +223,8 @@ struct RawLine<'a> {
 
 #[derive(Deserialize)]
 struct RawEvent<'a> {
-    r#type: String,
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
     #[serde(borrow)]
     object: &'a RawValue,
 }
@@ -178,7 +238,7 @@ struct RawList<K> {
 fn parse_line(line: &[u8]) -> Result<(Duration, Entry), String> {
     let raw: RawLine<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let at = Duration::try_from_secs_f64(raw.t).map_err(|error| format!("t is {}: {error}", raw.t))?;
-    let entry = match raw.resource.as_str() {
+    let entry = match raw.resource.as_ref() {
         "services" => Entry::Services(watched(&raw)?),
         "endpointslices" => Entry::EndpointSlices(watched(&raw)?),
         "nodes" => Entry::Nodes(watched(&raw)?),
@@ -203,7 +263,7 @@ fn watched<K: DeserializeOwned>(raw: &RawLine<'_>) -> Result<Watched<K>, String>
 }
 
 fn event_of<K: DeserializeOwned>(event: &RawEvent<'_>) -> Result<Watched<K>, String> {
-    match event.r#type.as_str() {
+    match event.r#type.as_ref() {
         "ADDED" | "MODIFIED" => decode("event.object", event.object).map(Watched::Applied),
         "DELETED" => decode("event.object", event.object).map(Watched::Deleted),
         "BOOKMARK" => Ok(Watched::Bookmark),
@@ -266,7 +326,13 @@ fn fold<'a, K: Clone + Metadata<Ty = ObjectMeta> + 'a>(
         match watched {
             Watched::List(items) => objects = items.iter().map(|object| (key(object), object)).collect(),
             Watched::Applied(object) => drop(objects.insert(key(object), object)),
-            Watched::Deleted(object) => drop(objects.remove(&key(object))),
+            // Only the object that was deleted, and not one that has taken its name since.
+            Watched::Deleted(object) => {
+                let uid = |object: &K| object.metadata().uid.clone();
+                if objects.get(&key(object)).is_some_and(|held| uid(held) == uid(object)) {
+                    objects.remove(&key(object));
+                }
+            }
             Watched::Bookmark | Watched::Error(_) => {}
         }
     }
@@ -328,6 +394,35 @@ mod tests {
         let list = r#"{"t":2,"resource":"nodes","list":{"items":null}}"#;
         let read = lines(&format!("{}\n{list}", event(0.0, "ADDED", "a"))).unwrap();
         assert_eq!(FinalLists::of(&read), FinalLists::default());
+    }
+
+    #[test]
+    fn an_old_object_that_is_deleted_does_not_take_its_successor_along() {
+        let event = |at: u8, kind: &str, uid: &str| {
+            let object = format!(r#"{{"metadata":{{"name":"a","uid":"{uid}"}}}}"#);
+            format!(r#"{{"t":{at},"resource":"nodes","event":{{"type":"{kind}","object":{object}}}}}"#)
+        };
+        let read = lines(&[event(0, "ADDED", "new"), event(1, "DELETED", "old")].join("\n")).unwrap();
+        let mut successor = named("a");
+        successor.metadata.uid = Some("new".to_owned());
+        assert_eq!(FinalLists::of(&read).nodes, [successor]);
+    }
+
+    #[test]
+    fn an_error_event_is_kept_as_it_came() {
+        let text = r#"{"t":0,"resource":"pods","event":{"type":"ERROR","object":{"code":410}}}"#;
+        let entry = Entry::Pods(Watched::Error(r#"{"code":410}"#.to_owned()));
+        assert_eq!(lines(text).unwrap(), [Line { number: 1, at: Duration::ZERO, entry }]);
+    }
+
+    #[test]
+    fn lines_are_read_one_at_a_time_until_one_makes_no_sense() {
+        let text = [event(0.0, "ADDED", "a"), "{".to_owned(), event(1.0, "ADDED", "b")].join("\n");
+        let mut lines = Lines::new(Path::new("x.jsonl"), text.as_bytes());
+        let entry = Entry::Nodes(Watched::Applied(named("a")));
+        assert_eq!(lines.next().unwrap().unwrap(), Line { number: 1, at: Duration::ZERO, entry });
+        assert!(lines.next().unwrap().unwrap_err().to_string().starts_with("x.jsonl:2: "));
+        assert!(lines.next().is_none());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::azure::{Method, Request, Response};
+use crate::azure::{Method, Response, nullable};
 
 /// One answered request.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct CallRecord {
     pub status: u16,
     /// The code, if it was an error.
     pub code: Option<String>,
-    /// The simulated time it took.
+    /// The simulated time it took, which is the latency.
     pub duration: Duration,
 }
 
@@ -38,9 +38,11 @@ pub enum CallKind {
     Delete,
     /// Any read.
     Get,
+    /// What is none of these, and is refused.
+    Other,
 }
 
-/// How many requests of each kind there were, refused ones included.
+/// How many requests of each kind there were, refused ones included; those of kind [`CallKind::Other`] are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CallCounts {
     /// `updateServices`.
@@ -57,31 +59,32 @@ pub struct CallCounts {
 
 impl CallCounts {
     pub(crate) fn count(&mut self, kind: CallKind) {
-        *match kind {
+        let count = match kind {
             CallKind::UpdateServices => &mut self.update_services,
             CallKind::UpdateAddressLocations => &mut self.update_address_locations,
             CallKind::Put => &mut self.put,
             CallKind::Delete => &mut self.delete,
             CallKind::Get => &mut self.get,
-        } += 1;
+            CallKind::Other => return,
+        };
+        *count += 1;
     }
 }
 
 impl CallRecord {
-    pub(crate) fn new(request: &Request, response: &Response, duration: Duration) -> Self {
-        let is_services = request.path.to_ascii_lowercase().ends_with("/updateservices");
-        let kind = match request.method {
-            Method::Get => CallKind::Get,
-            Method::Put => CallKind::Put,
-            Method::Delete => CallKind::Delete,
-            Method::Post if is_services => CallKind::UpdateServices,
-            Method::Post => CallKind::UpdateAddressLocations,
-        };
+    /// `body` is `null` where it could not be read.
+    pub(crate) fn new(
+        method: Method,
+        path: String,
+        body: &Value,
+        response: &Response,
+        duration: Duration,
+    ) -> Self {
         Self {
-            method: request.method,
-            path: request.path.clone(),
-            kind,
-            entries: entries(&request.body),
+            kind: kind(&method, &path),
+            method,
+            path,
+            entries: entries(body),
             status: response.status,
             code: response.code().map(str::to_owned),
             duration,
@@ -89,10 +92,24 @@ impl CallRecord {
     }
 }
 
+fn kind(method: &Method, path: &str) -> CallKind {
+    let action = path.rsplit('/').next().unwrap_or_default();
+    match method {
+        Method::Get => CallKind::Get,
+        Method::Put => CallKind::Put,
+        Method::Delete => CallKind::Delete,
+        Method::Post if action.eq_ignore_ascii_case("updateServices") => CallKind::UpdateServices,
+        Method::Post if action.eq_ignore_ascii_case("updateAddressLocations") => {
+            CallKind::UpdateAddressLocations
+        }
+        Method::Post | Method::Other(_) => CallKind::Other,
+    }
+}
+
 fn entries(body: &Value) -> usize {
     let list =
-        |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let locations = list(body, "addressLocations");
-    let addresses = locations.iter().map(|location| list(location, "addresses").len().max(1)).sum::<usize>();
-    list(body, "serviceRequests").len() + addresses
+        |value, name| nullable(value, name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let addresses =
+        list(body, "addressLocations").iter().map(|location| list(location, "addresses").len().max(1));
+    list(body, "serviceRequests").len() + addresses.sum::<usize>()
 }

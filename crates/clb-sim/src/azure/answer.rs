@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// The methods that are modelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done with what a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
     Get,
@@ -13,6 +13,35 @@ pub enum Method {
     Delete,
     /// Asks for an action.
     Post,
+    /// Any other. None is modelled.
+    Other(String),
+}
+
+impl Method {
+    /// As it stands in a request.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Post => "POST",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for Method {
+    /// Reads a method, which is in capitals.
+    fn from(name: &str) -> Self {
+        match name {
+            "GET" => Self::Get,
+            "PUT" => Self::Put,
+            "DELETE" => Self::Delete,
+            "POST" => Self::Post,
+            other => Self::Other(other.to_owned()),
+        }
+    }
 }
 
 /// One request.
@@ -28,6 +57,14 @@ pub struct Request {
     pub if_match: Option<String>,
     /// The body, or `null`.
     pub body: Value,
+}
+
+impl Request {
+    /// The value of a query parameter, its name in any casing.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+        Some(&found.1)
+    }
 }
 
 /// One answer.
@@ -77,6 +114,16 @@ impl Refusal {
         Self::new(400, code, message)
     }
 
+    /// A request whose parts do not have the form that they must have.
+    pub(crate) fn malformed(message: impl Into<String>) -> Self {
+        Self::bad("InvalidRequestFormat", message)
+    }
+
+    /// A request that this simulator has no answer for; it must not pass for one that Azure refuses.
+    pub(crate) fn not_modelled(what: impl std::fmt::Display) -> Self {
+        Self::new(501, "NotModelled", format!("the simulator does not model {what}"))
+    }
+
     pub(crate) fn with_detail(mut self, code: &'static str) -> Self {
         self.detail = Some(code);
         self
@@ -91,27 +138,43 @@ impl From<Refusal> for Response {
     }
 }
 
-/// A field of an object, its name in any casing, as the published examples of the ServiceGateway have it.
-pub(crate) fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
-    let found = object.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
-    Some(found.1).filter(|value| !value.is_null())
+/// A field of an object, its name in any casing, as the published examples of the ServiceGateway have it. `null` is told
+/// from absence.
+pub(crate) fn nullable<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    object.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// A text field, empty if there is none.
+/// A field of an object that is not `null`.
+pub(crate) fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    nullable(object, name).filter(|value| !value.is_null())
+}
+
+/// A text field; empty if there is none, or if it is no text.
 pub(crate) fn text<'a>(object: &'a Value, name: &str) -> &'a str {
     field(object, name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The elements of a list field, none if there is none.
-pub(crate) fn list<'a>(object: &'a Value, name: &str) -> &'a [Value] {
-    field(object, name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+/// A list field, if there is one. Azure takes `[]` for an empty list, and no `null`.
+pub(crate) fn optional_list<'a>(object: &'a Value, name: &str) -> Result<Option<&'a [Value]>, Refusal> {
+    match nullable(object, name) {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(other) => Err(Refusal::malformed(format!("{name} is {other}; it is a list"))),
+    }
 }
 
-/// A boolean field, perhaps written as text; false if there is none.
-pub(crate) fn flag(object: &Value, name: &str) -> bool {
-    field(object, name).is_some_and(|value| match value {
-        Value::Bool(flag) => *flag,
-        Value::String(text) => text.eq_ignore_ascii_case("true"),
-        Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
-    })
+/// The elements of a list field, none if there is none.
+pub(crate) fn list<'a>(object: &'a Value, name: &str) -> Result<&'a [Value], Refusal> {
+    Ok(optional_list(object, name)?.unwrap_or_default())
+}
+
+/// A boolean field, perhaps written as text, if there is one.
+pub(crate) fn flag(object: &Value, name: &str) -> Result<Option<bool>, Refusal> {
+    match field(object, name) {
+        None => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
+        Some(other) => Err(Refusal::malformed(format!("{name} is {other}; it is true or false"))),
+    }
 }

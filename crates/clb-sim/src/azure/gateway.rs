@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::answer::{Refusal, field, flag, list, text};
+use super::answer::{Refusal, field, flag, list, nullable, optional_list, text};
 use super::path::Kind;
 use super::state::Azure;
 
@@ -25,6 +25,15 @@ pub struct Registration {
     virtual_networks: Vec<Value>,
     /// The id of its NAT gateway.
     pub nat_gateway: Option<String>,
+}
+
+/// The cluster's own outbound service, which nobody may remove.
+const DEFAULT_NAT_GATEWAY: &str = "default-natgw";
+
+impl Registration {
+    fn is_protected(&self, name: &str) -> bool {
+        self.is_default || name == DEFAULT_NAT_GATEWAY
+    }
 }
 
 /// The state of the one ServiceGateway.
@@ -66,20 +75,27 @@ impl Azure {
         &self.gateway.locations
     }
 
+    /// The addresses that stand at several locations, and where: accepted, as nothing says that Azure refuses it, but a
+    /// pod is on one node only.
+    #[must_use]
+    pub fn addresses_at_several_locations(&self) -> BTreeMap<IpAddr, BTreeSet<IpAddr>> {
+        let mut locations: BTreeMap<IpAddr, BTreeSet<IpAddr>> = BTreeMap::new();
+        for (location, addresses) in &self.gateway.locations {
+            for address in addresses.keys() {
+                locations.entry(*address).or_default().insert(*location);
+            }
+        }
+        locations.retain(|_, locations| locations.len() > 1);
+        locations
+    }
+
     pub(super) fn update_services(&mut self, body: &Value) -> Result<(), Refusal> {
-        let mut services = match update(body, "action")? {
-            Update::Partial => self.gateway.services.clone(),
-            // The cluster's own outbound service is not ours to remove.
-            Update::Full => self
-                .gateway
-                .services
-                .iter()
-                .filter(|(_, it)| it.is_default)
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
-        };
+        let mut services = self.gateway.services.clone();
+        if update(body, "action")? == Update::Full {
+            services.retain(|name, service| service.is_protected(name));
+        }
         let mut named = BTreeSet::new();
-        for request in list(body, "serviceRequests") {
+        for request in list(body, "serviceRequests")? {
             let service = field(request, "service").unwrap_or(&Value::Null);
             let name = text(service, "name").to_ascii_lowercase();
             if name.is_empty() {
@@ -91,8 +107,8 @@ impl Azure {
                     format!("service {name} stands twice in the request"),
                 ));
             }
-            if flag(request, "isDelete") {
-                if services.get(&name).is_some_and(|service| service.is_default) {
+            if flag(request, "isDelete")?.unwrap_or_default() {
+                if services.get(&name).is_some_and(|service| service.is_protected(&name)) {
                     return Err(Refusal::bad(
                         "DefaultServiceCannotBeDeleted",
                         format!("service {name} is the default one"),
@@ -146,10 +162,10 @@ impl Azure {
             }
             None => {}
         }
-        if field(properties, "isDefault").is_some() {
-            registration.is_default = flag(properties, "isDefault");
+        if let Some(is_default) = flag(properties, "isDefault")? {
+            registration.is_default = is_default;
         }
-        if let Some(pools) = field(properties, "loadBalancerBackendPools").and_then(Value::as_array) {
+        if let Some(pools) = optional_list(properties, "loadBalancerBackendPools")? {
             registration.pools.clear();
             registration.virtual_networks.clear();
             for pool in pools {
@@ -166,10 +182,13 @@ impl Azure {
                 registration.virtual_networks.push(network.cloned().unwrap_or_default());
             }
         }
-        match properties.get("publicNatGatewayId") {
-            Some(Value::String(id)) => registration.nat_gateway = Some(id.clone()),
-            Some(_) => registration.nat_gateway = None,
+        match nullable(properties, "publicNatGatewayId") {
             None => {}
+            Some(Value::Null) => registration.nat_gateway = None,
+            Some(Value::String(id)) => registration.nat_gateway = Some(id.clone()),
+            Some(other) => {
+                return Err(Refusal::malformed(format!("publicNatGatewayId of {name} is {other}")));
+            }
         }
         Ok(registration)
     }
@@ -182,12 +201,10 @@ impl Gateway {
     }
 
     pub(super) fn update_address_locations(&mut self, body: &Value) -> Result<(), Refusal> {
-        let mut locations = match update(body, "action")? {
-            Update::Partial => self.locations.clone(),
-            Update::Full => Locations::new(),
-        };
+        let scope = update(body, "action")?;
+        let mut locations = self.locations.clone();
         let mut named = BTreeSet::new();
-        for entry in list(body, "addressLocations") {
+        for entry in list(body, "addressLocations")? {
             let location = ip(text(entry, "addressLocation"))?;
             if !named.insert(location) {
                 return Err(Refusal::bad(
@@ -212,6 +229,9 @@ impl Gateway {
                 locations.remove(&location);
             }
         }
+        if scope == Update::Full {
+            locations.retain(|location, _| named.contains(location));
+        }
         self.locations = locations;
         Ok(())
     }
@@ -223,7 +243,7 @@ impl Gateway {
         entry: &Value,
     ) -> Result<BTreeMap<IpAddr, BTreeSet<String>>, Refusal> {
         let mut addresses = BTreeMap::new();
-        for item in list(entry, "addresses") {
+        for item in list(entry, "addresses")? {
             let address = ip(text(item, "address"))?;
             if address.is_ipv4() != location.is_ipv4() {
                 let code = if location.is_ipv4() {
@@ -234,12 +254,12 @@ impl Gateway {
                 return Err(Refusal::bad(code, format!("address {address} at location {location}")));
             }
             let mut services = BTreeSet::new();
-            for name in list(item, "services") {
+            for name in list(item, "services")? {
                 let name = name.as_str().unwrap_or_default().to_ascii_lowercase();
                 if !self.services.contains_key(&name) {
                     let message =
                         format!("address {address} names service {name:?}, which is not registered");
-                    return Err(Refusal::bad("InvalidServiceReference", message));
+                    return Err(Refusal::bad("ServiceNotFoundInServiceGateway", message));
                 }
                 services.insert(name);
             }

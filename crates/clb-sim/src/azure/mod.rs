@@ -6,10 +6,13 @@
 
 mod answer;
 mod gateway;
+mod load_balancer;
 mod path;
+mod public_ip;
 mod resources;
 mod state;
 
+pub(crate) use answer::nullable;
 pub use answer::{Method, Request, Response};
 pub use gateway::{Locations, Registration};
 pub use state::{Azure, AzureConfig, Completion};

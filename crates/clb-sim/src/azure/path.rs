@@ -9,8 +9,10 @@ pub(crate) enum Target<'a> {
     Resource { scope: Scope<'a>, kind: Kind, name: &'a str },
     /// A part of a ServiceGateway, or an action on it.
     Gateway { name: &'a str, part: &'a str },
-    /// A long-running operation.
+    /// A long-running operation, as `Azure-AsyncOperation` names it.
     Operation { id: &'a str },
+    /// The same as `Location` names it.
+    OperationResult { id: &'a str },
 }
 
 /// A subscription and a resource group. Any is accepted.
@@ -53,8 +55,16 @@ pub(crate) fn parse(path: &str) -> Option<Target<'_>> {
     if !is(0, "subscriptions") || segments.iter().any(|segment| segment.is_empty()) {
         return None;
     }
-    if is(2, "providers") && is(3, "Microsoft.Network") && is(4, "locations") && is(6, "operations") {
-        return segments.get(7).map(|id| Target::Operation { id });
+    if is(2, "providers") && is(3, "Microsoft.Network") && is(4, "locations") {
+        return match segments[5..] {
+            [_, operations, id] if operations.eq_ignore_ascii_case("operations") => {
+                Some(Target::Operation { id })
+            }
+            [_, results, id] if results.eq_ignore_ascii_case("operationResults") => {
+                Some(Target::OperationResult { id })
+            }
+            [..] => None,
+        };
     }
     if !is(2, "resourceGroups") || !is(4, "providers") || !is(5, "Microsoft.Network") {
         return None;
@@ -101,7 +111,13 @@ mod tests {
             parse("/subscriptions/S/providers/Microsoft.Network/locations/l/operations/7"),
             Some(Target::Operation { id: "7" })
         );
+        assert_eq!(
+            parse("/subscriptions/S/providers/Microsoft.Network/locations/l/operationresults/7"),
+            Some(Target::OperationResult { id: "7" })
+        );
         for unknown in [
+            "/subscriptions/S/providers/Microsoft.Network/locations".to_owned(),
+            "/subscriptions/S/providers/Microsoft.Network/locations/l/operations/7/8".to_owned(),
             at("natGateways/a"),
             at("loadBalancers/a/probes"),
             at("loadBalancers//a"),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Method, Refusal, Request, Response};
 use super::gateway::Gateway;
-use super::path::{Kind, Target, parse};
+use super::path::{Kind, Scope, Target, parse};
 use super::resources::Resource;
 
 /// Settings of an [`Azure`].
@@ -40,6 +40,9 @@ pub enum Completion {
     Polled,
 }
 
+/// Since this api-version, both actions on the ServiceGateway are described as plain synchronous ones.
+const PLAIN_ACTIONS_SINCE: &str = "2025-09-01";
+
 /// Azure's side of everything.
 #[derive(Debug)]
 pub struct Azure {
@@ -51,6 +54,14 @@ pub struct Azure {
     running: BTreeSet<u64>,
     /// For ids, addresses and etags.
     pub(super) counter: u64,
+}
+
+/// The paths of an operation.
+pub(super) struct OperationPaths {
+    /// For `Azure-AsyncOperation`: polled for a status.
+    pub(super) status: String,
+    /// For `Location`: polled for 202 or an end.
+    pub(super) result: String,
 }
 
 impl Azure {
@@ -72,105 +83,128 @@ impl Azure {
     }
 
     fn answer(&mut self, request: &Request) -> Result<Response, Refusal> {
-        let not_modelled = || {
-            let Request { method, path, .. } = request;
-            Refusal::new(501, "NotModelled", format!("the simulator does not model {method:?} {path}"))
-        };
-        if !request.query.iter().any(|(name, _)| name.eq_ignore_ascii_case("api-version")) {
+        let Some(version) = request.parameter("api-version").filter(|version| !version.is_empty()) else {
             let message = "The api-version query parameter (?api-version=) is required for all requests.";
             return Err(Refusal::bad("MissingApiVersionParameter", message));
-        }
-        match (request.method, parse(&request.path).ok_or_else(not_modelled)?) {
-            (Method::Get, Target::Operation { id }) => self.poll(id),
-            (Method::Get, Target::Collection { scope, kind }) => {
-                let prefix = scope.id(kind, "").to_ascii_lowercase();
-                let items = self.resources.values().filter(|resource| resource.key().starts_with(&prefix));
-                Ok(self.page(request, items.map(Resource::body).collect()))
+        };
+        let not_modelled =
+            || Refusal::not_modelled(format_args!("{} {}", request.method.as_str(), request.path));
+        let target = parse(&request.path).ok_or_else(not_modelled)?;
+        let is_read = request.method == Method::Get;
+        match target {
+            Target::Operation { id } if is_read => self.poll_status(id),
+            Target::OperationResult { id } if is_read => self.poll_result(id),
+            Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
+            Target::Operation { .. } | Target::OperationResult { .. } | Target::Collection { .. } => {
+                Err(not_modelled())
             }
-            (Method::Get, Target::Resource { scope, kind, name }) => {
-                self.get(&scope.id(kind, name), kind, name)
-            }
-            (Method::Put, Target::Resource { scope, kind, name }) => match kind {
-                Kind::PublicIp | Kind::LoadBalancer => self.put(request, &scope.id(kind, name), kind, name),
-                Kind::ServiceGateway => Err(not_modelled()),
+            Target::Resource { scope, kind, name } if is_read => self.get(scope, kind, name),
+            Target::Resource { kind: Kind::ServiceGateway, .. } => Err(not_modelled()),
+            Target::Resource { scope, kind, name } => match request.method {
+                Method::Put => self.put(request, scope, kind, name),
+                Method::Delete => self.delete(request, &scope.id(kind, name), kind),
+                Method::Get | Method::Post | Method::Other(_) => Err(not_modelled()),
             },
-            (Method::Delete, Target::Resource { scope, kind, name }) => match kind {
-                Kind::PublicIp | Kind::LoadBalancer => self.delete(&scope.id(kind, name), kind),
-                Kind::ServiceGateway => Err(not_modelled()),
-            },
-            (method, Target::Gateway { name, part }) => {
-                if !name.eq_ignore_ascii_case(&self.config.service_gateway) {
-                    return Err(not_found(name, Kind::ServiceGateway));
-                }
-                match (method, part.to_ascii_lowercase().as_str()) {
-                    (Method::Get, "services") => Ok(self.page(request, self.gateway.services_body())),
-                    (Method::Get, "addresslocations") => {
-                        Ok(self.page(request, self.gateway.locations_body()))
-                    }
-                    (Method::Post, "updateservices") => {
-                        self.update_services(&request.body)?;
-                        Ok(self.done_at_once())
-                    }
-                    (Method::Post, "updateaddresslocations") => {
-                        self.gateway.update_address_locations(&request.body)?;
-                        Ok(self.done_at_once())
-                    }
-                    _ => Err(not_modelled()),
-                }
+            Target::Gateway { name, .. } if !name.eq_ignore_ascii_case(&self.config.service_gateway) => {
+                Err(not_found(name, Kind::ServiceGateway))
             }
-            _ => Err(not_modelled()),
+            Target::Gateway { part, .. } => match (&request.method, part.to_ascii_lowercase().as_str()) {
+                (Method::Get, "services") => self.page(request, self.gateway.services_body()),
+                (Method::Get, "addresslocations") => self.page(request, self.gateway.locations_body()),
+                (Method::Post, "updateservices") => {
+                    self.update_services(&request.body)?;
+                    Ok(self.done_at_once(version))
+                }
+                (Method::Post, "updateaddresslocations") => {
+                    self.gateway.update_address_locations(&request.body)?;
+                    Ok(self.done_at_once(version))
+                }
+                _ => Err(not_modelled()),
+            },
         }
+    }
+
+    fn collection(&self, scope: Scope<'_>, kind: Kind) -> Vec<Value> {
+        if kind == Kind::ServiceGateway {
+            return vec![self.service_gateway(scope)];
+        }
+        let prefix = scope.id(kind, "").to_ascii_lowercase();
+        let first = (kind, prefix.clone());
+        let items = self.resources.range(first..);
+        items.take_while(|((_, id), _)| id.starts_with(&prefix)).map(|(_, item)| item.body()).collect()
     }
 
     /// NRP answers both actions on the ServiceGateway with 200, and stamps the headers of a long-running operation on it
-    /// although nothing is left to poll.
-    fn done_at_once(&mut self) -> Response {
+    /// although nothing is left to poll; under newer api-versions it says `OK` instead.
+    fn done_at_once(&mut self, version: &str) -> Response {
+        if version >= PLAIN_ACTIONS_SINCE {
+            return Response::new(200, json!({"status": "OK"}));
+        }
         let operation = self.operation();
         Response::new(200, Value::Null)
-            .with_header("azure-asyncoperation", operation.clone())
-            .with_header("location", operation)
+            .with_header("azure-asyncoperation", operation.status)
+            .with_header("location", operation.result)
     }
 
-    /// The path of a new operation.
-    pub(super) fn operation(&mut self) -> String {
+    /// A new operation, which has ended.
+    pub(super) fn operation(&mut self) -> OperationPaths {
         self.counter += 1;
-        format!(
-            "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Network/locations/eastus/operations/{}\
-             ?api-version=2025-05-01",
-            self.counter
-        )
+        let path = |kind: &str| {
+            format!(
+                "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Network/locations/eastus/\
+                 {kind}/{}?api-version=2025-05-01",
+                self.counter
+            )
+        };
+        OperationPaths { status: path("operations"), result: path("operationResults") }
     }
 
-    /// The path of a new operation that is still running when it is first asked for.
-    pub(super) fn running_operation(&mut self) -> String {
+    /// A new operation that is still running when it is first asked for.
+    pub(super) fn running_operation(&mut self) -> OperationPaths {
         let operation = self.operation();
         self.running.insert(self.counter);
         operation
     }
 
-    fn poll(&mut self, id: &str) -> Result<Response, Refusal> {
-        let number = id.parse().ok().filter(|number| (1..=self.counter).contains(number));
-        let number =
-            number.ok_or_else(|| Refusal::new(404, "OperationNotFound", format!("no operation {id}")))?;
-        let status = if self.running.remove(&number) { "InProgress" } else { "Succeeded" };
+    fn poll_status(&mut self, id: &str) -> Result<Response, Refusal> {
+        let status = if self.poll(id)? { "InProgress" } else { "Succeeded" };
         Ok(Response::new(200, json!({"status": status})).with_header("retry-after", "1"))
     }
 
+    fn poll_result(&mut self, id: &str) -> Result<Response, Refusal> {
+        if self.poll(id)? {
+            Ok(Response::new(202, Value::Null).with_header("retry-after", "1"))
+        } else {
+            Ok(Response::new(204, Value::Null))
+        }
+    }
+
+    /// Whether an operation was still running; it is not when it is asked for again.
+    fn poll(&mut self, id: &str) -> Result<bool, Refusal> {
+        let number = id.parse().ok().filter(|number| (1..=self.counter).contains(number));
+        let number =
+            number.ok_or_else(|| Refusal::new(404, "OperationNotFound", format!("no operation {id}")))?;
+        Ok(self.running.remove(&number))
+    }
+
     /// A page of a list: the one that the request's `$skiptoken` names.
-    fn page(&self, request: &Request, items: Vec<Value>) -> Response {
-        let skip = request.query.iter().find(|(name, _)| name == "$skiptoken");
-        let start = skip.and_then(|(_, token)| token.parse::<usize>().ok()).unwrap_or_default();
+    fn page(&self, request: &Request, items: Vec<Value>) -> Result<Response, Refusal> {
+        let start = match request.parameter("$skiptoken") {
+            None => 0,
+            Some(token) => token
+                .parse::<usize>()
+                .map_err(|_| Refusal::bad("InvalidSkipToken", format!("$skiptoken is {token:?}")))?,
+        };
         let size = self.config.page_size.max(1);
-        let is_last = items.len() <= start.saturating_add(size);
+        let next = start.saturating_add(size);
+        let is_last = items.len() <= next;
         let page: Vec<Value> = items.into_iter().skip(start).take(size).collect();
         let mut body = json!({"value": page});
         if !is_last {
-            let version = request.query.iter().find(|(name, _)| name.eq_ignore_ascii_case("api-version"));
-            let version = version.map(|(_, version)| version.as_str()).unwrap_or_default();
-            body["nextLink"] =
-                json!(format!("{}?api-version={version}&$skiptoken={}", request.path, start + size));
+            let version = request.parameter("api-version").unwrap_or_default();
+            body["nextLink"] = json!(format!("{}?api-version={version}&$skiptoken={next}", request.path));
         }
-        Response::new(200, body)
+        Ok(Response::new(200, body))
     }
 }
 

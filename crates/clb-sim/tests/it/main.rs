@@ -1,0 +1,14 @@
+//! The simulator from outside: Azure's rules one by one, the same over HTTP, and the recordings.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::needless_pass_by_value, reason = "requests are built where they are asked")]
+
+mod http;
+mod load_balancers;
+mod locations;
+mod properties;
+mod public_ips;
+mod recordings;
+mod requests;
+mod services;
+mod support;
