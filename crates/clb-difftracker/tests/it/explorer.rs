@@ -4,7 +4,7 @@
 //! `cargo test -p clb-difftracker explorer -- --nocapture` prints how many states there are. `EXPLORER=full` explores
 //! larger worlds, best with `--release`: minutes instead of seconds.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -36,7 +36,7 @@ struct State {
 
 struct Explorer {
     streams: Vec<Vec<Change>>,
-    seen: HashSet<u64>,
+    seen: BTreeSet<u64>,
     path: Vec<Move>,
     ends: usize,
 }
@@ -145,7 +145,7 @@ fn fingerprint(state: &State) -> u64 {
 fn explore(name: &str, streams: Vec<Vec<Change>>, failures: usize, unknowns: usize) {
     let world = World::new(Config { max_resource_operations: 2, ..Config::default() });
     let state = State { world, delivered: vec![0; streams.len()], failures, unknowns };
-    let mut explorer = Explorer { streams, seen: HashSet::new(), path: Vec::new(), ends: 0 };
+    let mut explorer = Explorer { streams, seen: BTreeSet::new(), path: Vec::new(), ends: 0 };
     explorer.explore(&state);
     println!("{name}: {} states, {} ends", explorer.seen.len(), explorer.ends);
     assert!(explorer.ends > 0);
