@@ -183,18 +183,30 @@ impl DiffTracker {
             let slot = self.slices[claim.slice].slot;
             let Some(service) = slot.and_then(|slot| self.slots[slot].service) else { continue };
             let role = self.services[service].role;
-            if role != Role::Serving(family) && role != Role::Expecting(family) {
+            if role.family() != Some(family) {
                 continue;
             }
             let target = target.get_or_insert_with(|| Target { location, services: ServiceSet::new() });
+            let can_be_named = match role {
+                Role::Serving(_) => true,
+                Role::InDoubt(_) => self.is_named(address, location, service),
+                Role::Expecting(_) | Role::None => false,
+            };
             if target.location == location
-                && role == Role::Serving(family)
+                && can_be_named
                 && let Err(at) = target.services.binary_search(&service)
             {
                 target.services.insert(at, service);
             }
         }
         target.filter(|target| !target.services.is_empty())
+    }
+
+    /// Whether an address at a location is known to name a service.
+    fn is_named(&self, address: Id<Address>, location: Id<Location>, service: Id<ServiceState>) -> bool {
+        let named =
+            |held: &Holding| held.certain && held.location == location && held.services.contains(&service);
+        self.addresses.holdings(address).iter().any(named)
     }
 
     /// Compares both sides of an address and queues it, or takes it out of the queue. One that is in flight is

@@ -195,16 +195,29 @@ pub(crate) struct ServiceState {
     pub(crate) queued: Option<(Queue, u64)>,
 }
 
-/// What a service is to addresses that are claimed for it.
+/// What a service is to addresses that are claimed for it. In every role but none, claims for it tell where an address of
+/// the family is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Nothing.
     #[default]
     None,
-    /// It will be named by addresses of this family. Claims for it tell where an address is, but it cannot be named yet.
+    /// It is to be named, and cannot be yet.
     Expecting(IpFamily),
-    /// It may be named by addresses of this family.
+    /// It was registered and may still be: it stays named where it is, and is not named anew.
+    InDoubt(IpFamily),
+    /// It is registered and may be named.
     Serving(IpFamily),
+}
+
+impl Role {
+    /// The family of the addresses that it counts for.
+    pub(crate) fn family(self) -> Option<IpFamily> {
+        match self {
+            Self::None => None,
+            Self::Expecting(family) | Self::InDoubt(family) | Self::Serving(family) => Some(family),
+        }
+    }
 }
 
 /// The queues of services that have something to do.
@@ -229,19 +242,25 @@ impl ServiceState {
         next_step(self.goal(), &self.resources, self.references)
     }
 
-    /// What it is to addresses now. They may name it while it is known to be registered with its pool and is to stay so.
+    /// What it is to addresses now.
     pub(crate) fn derive_role(&self) -> Role {
-        let family = match (self.goal(), self.resources.public_ip) {
+        let Resources { public_ip, registration, .. } = &self.resources;
+        let family = match (self.goal(), public_ip) {
             (Goal::Serve(spec), _) => spec.family(),
-            (Goal::Keep, Observed::Present(family)) => family,
-            (Goal::Keep, Observed::Absent | Observed::Unknown(_)) | (Goal::Remove, _) => return Role::None,
+            (Goal::Keep, Observed::Present(family) | Observed::Unknown(family)) => *family,
+            (Goal::Keep, Observed::Absent) | (Goal::Remove, _) => return Role::None,
         };
-        let serves =
-            self.resources.public_ip.is(&family) && self.resources.registration.is(&Registration::WithPool);
-        match self.goal() {
-            _ if serves => Role::Serving(family),
-            Goal::Serve(_) => Role::Expecting(family),
-            Goal::Keep | Goal::Remove => Role::None,
+        match (self.goal(), registration) {
+            // It goes first, to come back with another public IP.
+            _ if public_ip.may_be_other_than(&family) => Role::Expecting(family),
+            (_, Observed::Present(Registration::WithPool)) => Role::Serving(family),
+            (_, Observed::Unknown(Registration::WithPool)) => Role::InDoubt(family),
+            (Goal::Serve(_), Observed::Absent | Observed::Present(_) | Observed::Unknown(_)) => {
+                Role::Expecting(family)
+            }
+            (Goal::Keep | Goal::Remove, Observed::Absent | Observed::Present(_) | Observed::Unknown(_)) => {
+                Role::None
+            }
         }
     }
 
@@ -259,7 +278,7 @@ impl ServiceState {
             },
             Goal::Serve(_) => Some(match step {
                 Step::Settled => Phase::Ready,
-                _ if matches!(self.role, Role::Serving(_)) => Phase::Updating,
+                _ if matches!(self.role, Role::Serving(_) | Role::InDoubt(_)) => Phase::Updating,
                 _ if self.resources == Resources::default() && self.in_flight.is_none() => Phase::Pending,
                 Step::Drain | Step::Resource(_) | Step::Registration(_) => Phase::Creating,
             }),

@@ -179,15 +179,15 @@ fn walk(config: Config, steps: &[Step]) -> World {
     world
 }
 
-/// An end that could not be: content refused as wrong that Azure holds, or a 404 for anything but the deletion of what is not
-/// there.
+/// An end that could not be: content refused as wrong that Azure holds, or the deletion of what is there refused for want of
+/// it. (Any other 404 is possible: the server may be mistaken.)
 pub(crate) fn is_contradiction(world: &World, index: usize, end: End) -> bool {
     let (End::Fails(kind) | End::UnknownApplied(kind) | End::UnknownNotApplied(kind)) = end else {
         return false;
     };
     let action = &world.in_flight[index].action;
     let is_held = world.azure.holds(action);
-    let deletes = match action {
+    let is_deletion = match action {
         Action::Resource {
             request: ResourceRequest::DeleteLoadBalancer | ResourceRequest::DeletePublicIp,
             ..
@@ -198,8 +198,8 @@ pub(crate) fn is_contradiction(world: &World, index: usize, end: End) -> bool {
         Action::Resource { .. } | Action::Gateway(GatewayRequest::UpdateAddressLocations(_)) => false,
     };
     match kind {
-        FailureKind::NotFound => !(deletes && is_held),
-        FailureKind::Invalid | FailureKind::StillReferenced => is_held && !deletes,
+        FailureKind::NotFound => is_deletion && !is_held,
+        FailureKind::Invalid | FailureKind::StillReferenced => is_held && !is_deletion,
         FailureKind::Throttled { .. }
         | FailureKind::Conflict
         | FailureKind::Transient

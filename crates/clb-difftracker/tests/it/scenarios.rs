@@ -666,3 +666,19 @@ fn a_load_balancer_spec_is_one_that_azure_accepts() {
     let many: Vec<Rule> = (1..=1_501).map(|port| rule(tcp, port, port)).collect();
     assert_eq!(new(&many), Err(SpecError::TooManyRules { count: 1_501 }));
 }
+
+#[test]
+fn a_service_that_nrp_seems_not_to_know_stays_named_until_it_is_registered_again() {
+    let start = [wanted(A, &[80]), node("n1", "192.168.0.1"), slice("s", A, &[("10.0.0.1", "n1")])];
+    let mut world = settled(start);
+    let from = world.taken.len();
+    world.change(slice("s", A, &[("10.0.0.1", "n1"), ("10.0.0.2", "n1")]));
+    world.complete(0, End::Fails(FailureKind::NotFound));
+    assert_eq!(world.flying(), [&services(&[(A, RegistrationUpdate::Register)])]);
+    world.settle();
+    let addition = locations(&[("192.168.0.1", merge(&[("10.0.0.2", &[A])]))]);
+    assert_eq!(
+        world.actions(from),
+        [addition.clone(), services(&[(A, RegistrationUpdate::Register)]), addition]
+    );
+}

@@ -132,6 +132,16 @@ impl World {
             End::Fails(_) => {}
             End::UnknownApplied(_) | End::UnknownNotApplied(_) => self.in_doubt.extend(named),
         }
+        let kind = match end {
+            End::Succeeds => None,
+            End::Fails(kind) | End::UnknownApplied(kind) | End::UnknownNotApplied(kind) => Some(kind),
+        };
+        if kind == Some(FailureKind::NotFound) {
+            // What it needs is not where it was believed to be, and is put again.
+            for service in services(&operation.action) {
+                *self.doubtful.entry(Some(service)).or_default() += 1;
+            }
+        }
         if end != End::Succeeds {
             *self.doubtful.entry(subject(&operation.action)).or_default() += 1;
         }
@@ -162,6 +172,23 @@ impl World {
             }
         }
         panic!("does not settle");
+    }
+}
+
+/// The services that a call on the gateway names.
+fn services(action: &Action) -> Vec<ServiceId> {
+    match action {
+        Action::Gateway(GatewayRequest::UpdateServices(updates)) => {
+            updates.iter().map(|update| update.service.clone()).collect()
+        }
+        Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) => {
+            let entries = |update: &LocationUpdate| match &update.addresses {
+                AddressesUpdate::Replace(entries) | AddressesUpdate::Merge(entries) => entries.clone(),
+                AddressesUpdate::Remove => Vec::new(),
+            };
+            updates.iter().flat_map(entries).flat_map(|entry| entry.services).collect()
+        }
+        Action::Resource { .. } => Vec::new(),
     }
 }
 
