@@ -19,8 +19,14 @@ pub const INTERNAL_ANNOTATION: &str = "service.beta.kubernetes.io/azure-load-bal
 /// The annotation that sets the idle timeout, in whole minutes.
 pub const IDLE_TIMEOUT_ANNOTATION: &str = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout";
 
-/// The annotation that was `spec.loadBalancerSourceRanges` before that field existed, and still stands in for it.
-pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+/// The annotations that restrict who may connect, besides `spec.loadBalancerSourceRanges`: the one that was this field
+/// before it existed and still stands in for it, and those of the Azure cloud provider.
+pub const SOURCE_ANNOTATIONS: [&str; 4] = [
+    "service.beta.kubernetes.io/load-balancer-source-ranges",
+    "service.beta.kubernetes.io/azure-allowed-ip-ranges",
+    "service.beta.kubernetes.io/azure-allowed-service-tags",
+    "service.beta.kubernetes.io/azure-deny-all-except-load-balancer-source-ranges",
+];
 
 /// What the annotations begin with that Azure's other load balancer controllers read.
 const AZURE_ANNOTATIONS: &str = "service.beta.kubernetes.io/azure-";
@@ -127,8 +133,9 @@ fn load_balancer(service: &Service, spec: &ServiceSpec) -> Result<LoadBalancerSp
     if spec.load_balancer_source_ranges.as_ref().is_some_and(|ranges| !ranges.is_empty()) {
         return Err(RejectionReason::SourceRanges { field: "spec.loadBalancerSourceRanges" });
     }
-    if annotation(SOURCE_RANGES_ANNOTATION).is_some_and(|value| !value.trim().is_empty()) {
-        return Err(RejectionReason::SourceRanges { field: SOURCE_RANGES_ANNOTATION });
+    let restricts = |value: &str| !value.trim().is_empty() && !value.trim().eq_ignore_ascii_case("false");
+    if let Some(field) = SOURCE_ANNOTATIONS.into_iter().find(|name| annotation(name).is_some_and(restricts)) {
+        return Err(RejectionReason::SourceRanges { field });
     }
     Ok(load_balancer)
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use clb_controller::admission::{
-    Admission, AdmissionPolicy, IgnoredAnnotation, RejectionReason, SOURCE_RANGES_ANNOTATION,
+    Admission, AdmissionPolicy, IgnoredAnnotation, RejectionReason, SOURCE_ANNOTATIONS,
 };
 use clb_difftracker::{
     FrontendPort, IdleTimeout, Intent, IpFamily, LoadBalancerSpec, Protocol, Rejection, Rule,
@@ -237,11 +237,13 @@ fn ad_18_source_ranges_are_rejected_rather_than_left_open() {
         &[("/spec/loadBalancerSourceRanges", json!(["10.0.0.0/8"]))],
         RejectionReason::SourceRanges { field: "spec.loadBalancerSourceRanges" },
     );
-    let annotation = "/metadata/annotations/service.beta.kubernetes.io~1load-balancer-source-ranges";
-    assert_rejected(
-        &[(annotation, json!("10.0.0.0/8"))],
-        RejectionReason::SourceRanges { field: SOURCE_RANGES_ANNOTATION },
-    );
+    for (field, value) in
+        SOURCE_ANNOTATIONS.into_iter().zip(["10.0.0.0/8", "10.0.0.0/8", "AzureCloud", "true"])
+    {
+        let annotation = format!("/metadata/annotations/{}", field.replace('/', "~1"));
+        assert_rejected(&[(&annotation, json!(value))], RejectionReason::SourceRanges { field });
+        accepted(&[(&annotation, json!(" "))]);
+    }
 }
 
 #[test]
