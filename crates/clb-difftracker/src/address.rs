@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
+use crate::batch::Lane;
 use crate::desired::{NodeState, Slice};
 use crate::ids::Ip;
 use crate::service::{Role, ServiceState};
@@ -239,6 +240,9 @@ impl DiffTracker {
     pub(crate) fn set_work(&mut self, address: Id<Address>, work: Work) {
         if self.addresses.table[address].work == Work::Quarantined {
             self.timers.clear(Timer::Address(address));
+        }
+        if matches!(work, Work::Queued(_)) && self.addresses.queue.is_empty() {
+            self.open_window(Lane::Addresses);
         }
         self.addresses.set_work(address, work);
     }

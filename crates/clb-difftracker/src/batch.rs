@@ -86,7 +86,7 @@ pub(crate) struct Move {
 impl DiffTracker {
     /// The next call on the gateway, if none is in flight and there is something to say.
     pub(crate) fn next_gateway_request(&mut self, operation: OperationId) -> Option<(Action, InFlight)> {
-        if self.gateway.in_flight {
+        if self.gateway.in_flight || self.timers.get(Timer::Interval).is_some() {
             return None;
         }
         let order = match self.gateway.last {
@@ -94,7 +94,10 @@ impl DiffTracker {
             Lane::Addresses => [Lane::Services, Lane::Addresses],
         };
         for lane in order {
-            if self.timers.get(Timer::Lane(lane)).is_some() {
+            if [Timer::Lane(lane), Timer::Window(lane)]
+                .into_iter()
+                .any(|timer| self.timers.get(timer).is_some())
+            {
                 continue;
             }
             let taken = match lane {
@@ -108,6 +111,23 @@ impl DiffTracker {
             }
         }
         None
+    }
+
+    /// Keeps back what has just begun to wait, if so configured.
+    pub(crate) fn open_window(&mut self, lane: Lane) {
+        let window = self.config.batch_window;
+        if !window.is_zero() && self.timers.get(Timer::Window(lane)).is_none() {
+            self.timers.set(Timer::Window(lane), self.now.after(window));
+        }
+    }
+
+    /// A call on the gateway has ended.
+    pub(crate) fn close_call(&mut self) {
+        self.gateway.in_flight = false;
+        let interval = self.config.min_interval;
+        if !interval.is_zero() {
+            self.timers.set(Timer::Interval, self.now.after(interval));
+        }
     }
 
     fn take_services(&mut self, operation: OperationId) -> Option<(GatewayRequest, InFlight)> {

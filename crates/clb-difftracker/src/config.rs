@@ -18,6 +18,15 @@ pub struct Config {
     ///
     /// Default 500: one request then registers a large cluster's worth and still stays under 1 MiB.
     pub max_services: usize,
+    /// How long the first change that waits for a call on the gateway is kept back, so that others can join it. What
+    /// comes while a call runs joins the next one anyway.
+    ///
+    /// Default 0: nothing is kept back.
+    pub batch_window: Duration,
+    /// How long after the end of a call on the gateway the next one may begin.
+    ///
+    /// Default 0: at once. More spares the subscription's budget of writes where changes never cease.
+    pub min_interval: Duration,
     /// How many operations on resources other than the gateway may be in flight; at least 1.
     ///
     /// Default 10, as the existing Go controller has it: enough to hide their latency, far below ARM's limit of 200
@@ -49,6 +58,8 @@ impl Default for Config {
             max_entries: 5_000,
             max_bytes: 2 * 1024 * 1024,
             max_services: 500,
+            batch_window: Duration::ZERO,
+            min_interval: Duration::ZERO,
             max_resource_operations: 10,
             backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(30),

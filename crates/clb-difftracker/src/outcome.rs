@@ -50,14 +50,14 @@ impl DiffTracker {
                 self.refresh_service(service);
             }
             InFlight::Services { updates, suspected } => {
-                self.gateway.in_flight = false;
+                self.close_call();
                 let ids: Vec<_> = updates.iter().map(|&(id, _)| id).collect();
                 ids.iter().for_each(|&id| self.services[id].in_flight = None);
                 self.on_services_outcome(operation, updates, suspected, outcome);
                 self.refresh_services(ids);
             }
             InFlight::Addresses(batch) => {
-                self.gateway.in_flight = false;
+                self.close_call();
                 self.on_addresses_outcome(operation, batch, outcome);
             }
         }

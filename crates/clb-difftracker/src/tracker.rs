@@ -92,8 +92,12 @@ pub(crate) struct Resyncs {
 pub(crate) enum Timer {
     /// Nothing is sent at all before.
     Door,
-    /// Nothing of this kind is sent to the gateway before.
+    /// Nothing of this kind is sent to the gateway before, since the last such call failed.
     Lane(Lane),
+    /// Nothing of this kind is sent to the gateway before, so that more can join it.
+    Window(Lane),
+    /// Nothing is sent to the gateway before, since a call has just ended.
+    Interval,
     /// Nothing is done for this service before.
     Service(Id<ServiceState>),
     /// This address is not sent before.
@@ -107,6 +111,10 @@ pub enum Reason {
     Throttled,
     /// A call on the gateway failed and is due again.
     GatewayRetry,
+    /// Changes that were kept back for others to join them are due.
+    BatchWindow,
+    /// The next call on the gateway may begin.
+    MinInterval,
     /// An operation of this service failed and is due again.
     ServiceRetry(ServiceId),
     /// This quarantined address is due for another try.
@@ -162,7 +170,7 @@ impl DiffTracker {
         self.advance(now);
         while let Some(timer) = self.timers.expire(self.now) {
             match timer {
-                Timer::Door | Timer::Lane(_) => {}
+                Timer::Door | Timer::Lane(_) | Timer::Window(_) | Timer::Interval => {}
                 Timer::Service(service) => {
                     self.services[service].wait = Wait::No;
                     self.refresh_service(service);
@@ -207,6 +215,8 @@ impl DiffTracker {
         match timer {
             Timer::Door => Reason::Throttled,
             Timer::Lane(_) => Reason::GatewayRetry,
+            Timer::Window(_) => Reason::BatchWindow,
+            Timer::Interval => Reason::MinInterval,
             Timer::Service(service) => Reason::ServiceRetry(self.services.key(service).clone()),
             Timer::Address(address) => Reason::AddressRetry(self.ip(address)),
         }
@@ -266,6 +276,9 @@ impl DiffTracker {
             self.queue_mut(queue).remove(&number);
         }
         let number = self.next_number();
+        if wanted == Some(service::Queue::Registrations) && self.registration_queue.is_empty() {
+            self.open_window(Lane::Services);
+        }
         if let Some(queue) = wanted {
             self.queue_mut(queue).insert(number, id);
         }

@@ -2,6 +2,7 @@
 //! the cluster.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use clb_difftracker::{
     Action, Change, Config, Endpoint, EndpointSlice, FailureKind, FrontendPort, GatewayRequest, IdleTimeout,
@@ -105,7 +106,7 @@ fn ends() -> impl Strategy<Value = End> {
     let kinds = || {
         prop_oneof![
             Just(FailureKind::Throttled { retry_after: None }),
-            Just(FailureKind::Throttled { retry_after: Some(std::time::Duration::from_secs(17)) }),
+            Just(FailureKind::Throttled { retry_after: Some(Duration::from_secs(17)) }),
             Just(FailureKind::Conflict),
             Just(FailureKind::Transient),
             Just(FailureKind::Invalid),
@@ -142,16 +143,21 @@ fn steps(ends: impl Strategy<Value = End>) -> impl Strategy<Value = Vec<Step>> {
 fn configs() -> impl Strategy<Value = Config> {
     let entries = prop_oneof![Just(1), Just(2), Just(3), Just(5_000)];
     let bytes = prop_oneof![Just(1), Just(400), Just(2 * 1024 * 1024)];
-    (entries, bytes, 1..4usize, 1..3usize, any::<u64>()).prop_map(
-        |(max_entries, max_bytes, max_services, max_resource_operations, seed)| Config {
+    let pauses = || prop_oneof![3 => Just(Duration::ZERO), 1 => Just(Duration::from_millis(500))];
+    let limits = (entries, bytes, 1..4usize, 1..3usize);
+    (limits, pauses(), pauses(), any::<u64>()).prop_map(|(limits, batch_window, min_interval, seed)| {
+        let (max_entries, max_bytes, max_services, max_resource_operations) = limits;
+        Config {
             max_entries,
             max_bytes,
             max_services,
+            batch_window,
+            min_interval,
             max_resource_operations,
             seed,
             ..Config::default()
-        },
-    )
+        }
+    })
 }
 
 fn walk(config: Config, steps: &[Step]) -> World {

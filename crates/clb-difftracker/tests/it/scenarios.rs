@@ -682,3 +682,38 @@ fn a_service_that_nrp_seems_not_to_know_stays_named_until_it_is_registered_again
         [addition.clone(), services(&[(A, RegistrationUpdate::Register)]), addition]
     );
 }
+
+#[test]
+fn changes_within_a_window_share_a_call_and_calls_keep_their_distance() {
+    let config = Config {
+        batch_window: Duration::from_millis(300),
+        min_interval: Duration::from_secs(2),
+        ..Config::default()
+    };
+    let mut world = World::new(config);
+    world.tell(wanted(A, &[80]));
+    world.tell(node("n1", "192.168.0.1"));
+    world.drain();
+    world.settle();
+    let (from, start) = (world.taken.len(), world.now);
+    world.change(slice("s", A, &[("10.0.0.1", "n1")]));
+    world.change(slice("t", A, &[("10.0.0.2", "n1")]));
+    assert_eq!(world.flying(), Vec::<&Action>::new());
+    assert_eq!(
+        world.tracker.poll_timeout(),
+        Some((start.after(Duration::from_millis(300)), Reason::BatchWindow))
+    );
+    world.pass_time();
+    let both = replace(&[("10.0.0.1", &[A]), ("10.0.0.2", &[A])]);
+    assert_eq!(world.actions(from), [locations(&[("192.168.0.1", both)])]);
+    world.complete(0, End::Succeeds);
+    world.change(slice_gone("t"));
+    let deadlines = world.tracker.snapshot().deadlines;
+    assert_eq!(deadlines, [Reason::BatchWindow, Reason::MinInterval]);
+    world.pass_time();
+    assert_eq!(world.flying(), Vec::<&Action>::new());
+    world.pass_time();
+    assert_eq!(world.now.since(start), Duration::from_millis(2_300));
+    assert_eq!(world.flying().len(), 1);
+    world.settle();
+}
