@@ -72,7 +72,7 @@ pub use change::{
     Change, Endpoint, EndpointSlice, Endpoints, Intent, Kind, Node, Rejection, Service, ServiceRef,
 };
 pub use config::Config;
-pub use explain::{ServiceStatus, Stats};
+pub use explain::{Explanation, ServiceStatus, Stats};
 pub use ids::{IdError, Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
 pub use load_balancer::{FrontendPort, IdleTimeout, LoadBalancerSpec, MAX_RULES, Protocol, Rule, SpecError};
 pub use notice::{Notice, Phase};

@@ -717,3 +717,51 @@ fn changes_within_a_window_share_a_call_and_calls_keep_their_distance() {
     assert_eq!(world.flying().len(), 1);
     world.settle();
 }
+
+#[test]
+fn whatever_is_not_as_it_should_be_is_explained() {
+    use clb_difftracker::Explanation;
+    let mut world = world();
+    let first = ip("10.0.0.1");
+    let key = |name: &str| ObjectKey::new("default", name);
+    world.change(slice("s", A, &[("10.0.0.1", "n1")]));
+    assert_eq!(world.tracker.explain_address(first), [Explanation::NoService { slice: key("s") }]);
+    world.change(wanted(A, &[80]));
+    let waiting =
+        Explanation::WaitingForNode { slice: key("s"), node: NodeName::new("n1"), family: IpFamily::V4 };
+    assert_eq!(waiting.to_string(), "waiting for an IPv4 address of node n1 of slice default/s");
+    assert_eq!(world.tracker.explain_address(first), [waiting]);
+    world.change(node("n1", "192.168.0.1"));
+    assert_eq!(world.tracker.explain_address(first), [Explanation::NotRegistered { service: id(A) }]);
+    assert_eq!(world.tracker.explain_service(&id(A)), [Explanation::InFlight]);
+
+    world.complete(0, End::Fails(FailureKind::Conflict));
+    let (at, _) = world.tracker.poll_timeout().unwrap();
+    assert_eq!(world.tracker.explain_service(&id(A)), [Explanation::Retrying { failures: 1, at }]);
+    world.pass_time();
+    world.complete(0, End::Fails(FailureKind::Throttled { retry_after: Some(Duration::from_secs(9)) }));
+    let until = world.now.after(Duration::from_secs(9));
+    assert_eq!(
+        world.tracker.explain_service(&id(A)),
+        [Explanation::Queued, Explanation::Throttled { until }]
+    );
+    world.settle();
+    assert_eq!(
+        (world.tracker.explain_service(&id(A)), world.tracker.explain_address(first)),
+        (vec![], vec![])
+    );
+
+    world.change(slice("s", A, &[("10.0.0.1", "n1"), ("10.0.0.2", "n1")]));
+    assert_eq!(world.tracker.explain_address(ip("10.0.0.2")), [Explanation::InFlight]);
+    world.complete(0, End::Fails(FailureKind::Invalid));
+    let (until, _) = world.tracker.poll_timeout().unwrap();
+    assert_eq!(world.tracker.explain_address(ip("10.0.0.2")), [Explanation::Quarantined { until }]);
+    world.change(slice("s", A, &[]));
+    world.complete(0, End::Fails(FailureKind::Transient));
+    let at = world.tracker.poll_timeout().unwrap().0;
+    assert_eq!(world.tracker.explain_address(first), [Explanation::Queued, Explanation::GatewayRetry { at }]);
+    world.change(Change::ServiceGone(id(A)));
+    assert_eq!(world.tracker.explain_service(&id(A)), [Explanation::Draining { addresses: 1 }]);
+    assert_eq!(world.tracker.explain_address(ip("10.9.9.9")), []);
+    world.settle();
+}
