@@ -7,4 +7,5 @@ mod cluster;
 mod explorer;
 mod properties;
 mod scenarios;
+mod steps;
 mod world;

@@ -1,61 +1,22 @@
 //! Random clusters, random changes, random ends of operations: the rules hold at every step, and at quiet Azure equals
 //! the cluster.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use clb_difftracker::{
-    Action, Change, Config, Endpoint, EndpointSlice, FailureKind, FrontendPort, GatewayRequest, IdleTimeout,
-    Intent, Ip, IpFamily, Kind, LoadBalancerSpec, Node, NodeName, ObjectKey, Protocol, RegistrationUpdate,
-    Rejection, ResourceRequest, Rule, Service, ServiceId, ServiceRef,
-};
+use clb_difftracker::{Change, Config, FailureKind, Intent, IpFamily, Kind, ServiceRef};
 use proptest::prelude::*;
-use std::num::NonZeroU16;
 
+use crate::steps::{
+    KINDS, Step, endpoint, from_bytes, id, key, node_name, rejected, relist, service, slice, spec, walk,
+};
 use crate::world::{End, World};
-
-#[derive(Clone, Debug)]
-enum Step {
-    Change(Change),
-    /// Several at once, before anything is taken.
-    Burst(Vec<Change>),
-    /// A list of this kind, from which some objects are missing: by position, those whose bit is set.
-    Relist(Kind, u8),
-    Complete(usize, End),
-    PassTime,
-}
-
-pub(crate) fn id(number: u8) -> ServiceId {
-    ServiceId::new(&format!("00000000-0000-0000-0000-0000000000{number:02}")).unwrap()
-}
-
-fn key(number: u8) -> ObjectKey {
-    ObjectKey::new("default", format!("name-{number}"))
-}
-
-fn ip(number: u8) -> Ip {
-    // The last two are IPv6.
-    match number {
-        0..4 => Ip::from(IpAddr::from([10, 0, 0, number])),
-        _ => Ip::from(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)])),
-    }
-}
-
-pub(crate) fn spec(family: IpFamily, ports: &[u16]) -> LoadBalancerSpec {
-    let rule = |&port: &u16| Rule {
-        protocol: Protocol::Tcp,
-        frontend_port: FrontendPort::new(port).unwrap(),
-        backend_port: NonZeroU16::new(port).unwrap(),
-    };
-    LoadBalancerSpec::new(family, IdleTimeout::default(), ports.iter().map(rule).collect()).unwrap()
-}
 
 fn intents() -> impl Strategy<Value = Intent> {
     prop_oneof![
         3 => Just(Intent::LoadBalancer(spec(IpFamily::V4, &[80]))),
         1 => Just(Intent::LoadBalancer(spec(IpFamily::V4, &[80, 443]))),
         1 => Just(Intent::LoadBalancer(spec(IpFamily::V6, &[80]))),
-        1 => Just(Intent::Rejected(Rejection { reason: "UnsupportedDualStack".into(), message: "no".into() })),
+        1 => Just(rejected()),
         1 => Just(Intent::None),
     ]
 }
@@ -67,55 +28,23 @@ fn refs() -> impl Strategy<Value = ServiceRef> {
     ]
 }
 
-fn node_name(number: u8) -> NodeName {
-    NodeName::new(format!("node-{number}"))
-}
-
 fn changes() -> impl Strategy<Value = Change> {
-    let endpoint =
-        (0..6u8, 0..3u8).prop_map(|(address, node)| Endpoint { address: ip(address), node: node_name(node) });
-    let slice =
-        (0..4u8, refs(), prop::collection::vec(endpoint, 0..4)).prop_map(|(name, service, endpoints)| {
-            Change::EndpointSliceApplied(EndpointSlice {
-                key: key(name),
-                service,
-                endpoints: endpoints.into_iter().collect(),
-            })
-        });
-    let node = (0..3u8, prop::option::of(0..3u8), prop::option::of(0..2u8)).prop_map(|(name, v4, v6)| {
-        Change::NodeApplied(Node {
-            name: node_name(name),
-            ipv4: v4.map(|last| [192, 168, 0, last].into()),
-            ipv6: v6.map(|last| [0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)].into()),
-        })
-    });
+    let endpoint = (0..6u8, 0..3u8).prop_map(|(address, node)| endpoint(address, node));
+    let slice = (0..4u8, refs(), prop::collection::vec(endpoint, 0..4))
+        .prop_map(|(name, service, endpoints)| slice(name, service, endpoints));
+    let node = (0..3u8, prop::option::of(0..3u8), prop::option::of(0..2u8));
     prop_oneof![
-        // The UID says which name it bears, as in a cluster, where an object never changes its name.
-        4 => (0..4u8, intents()).prop_map(|(uid, intent)| {
-            Change::ServiceApplied(Service { id: id(uid), key: key(uid % 2), intent })
-        }),
+        4 => (0..4u8, intents()).prop_map(|(uid, intent)| service(uid, intent)),
         1 => (0..4u8).prop_map(|uid| Change::ServiceGone(id(uid))),
         6 => slice,
         1 => (0..4u8).prop_map(|name| Change::EndpointSliceGone(key(name))),
-        3 => node,
+        3 => node.prop_map(|(name, v4, v6)| super::steps::node(name, v4, v6)),
         1 => (0..3u8).prop_map(|name| Change::NodeGone(node_name(name))),
     ]
 }
 
 fn ends() -> impl Strategy<Value = End> {
-    let kinds = || {
-        prop_oneof![
-            Just(FailureKind::Throttled { retry_after: None }),
-            Just(FailureKind::Throttled { retry_after: Some(Duration::from_secs(17)) }),
-            Just(FailureKind::Conflict),
-            Just(FailureKind::Transient),
-            Just(FailureKind::Invalid),
-            Just(FailureKind::NotFound),
-            Just(FailureKind::Forbidden),
-            Just(FailureKind::Quota),
-            Just(FailureKind::StillReferenced),
-        ]
-    };
+    let kinds = || prop::sample::select(KINDS.to_vec());
     let unknown =
         || prop_oneof![3 => Just(FailureKind::Transient), 1 => Just(FailureKind::Invalid), 1 => kinds()];
     // What NRP says to be wrong with the content it has not applied.
@@ -158,84 +87,6 @@ fn configs() -> impl Strategy<Value = Config> {
             ..Config::default()
         }
     })
-}
-
-fn walk(config: Config, steps: &[Step]) -> World {
-    let mut world = World::new(config);
-    for step in steps {
-        match step {
-            Step::Change(change) => world.change(change.clone()),
-            Step::Burst(changes) => {
-                changes.iter().for_each(|change| world.tell(change.clone()));
-                world.drain();
-            }
-            Step::Relist(kind, missing) => relist(&mut world, *kind, *missing),
-            Step::Complete(index, end) => {
-                if !world.in_flight.is_empty() {
-                    let index = index % world.in_flight.len();
-                    let end = if is_contradiction(&world, index, *end) { End::Succeeds } else { *end };
-                    world.complete(index, end);
-                }
-            }
-            Step::PassTime => {
-                world.pass_time();
-            }
-        }
-    }
-    world
-}
-
-/// An end that could not be: content refused as wrong that Azure holds, or the deletion of what is there refused for want of
-/// it. (Any other 404 is possible: the server may be mistaken.)
-pub(crate) fn is_contradiction(world: &World, index: usize, end: End) -> bool {
-    let (End::Fails(kind) | End::UnknownApplied(kind) | End::UnknownNotApplied(kind)) = end else {
-        return false;
-    };
-    let action = &world.in_flight[index].action;
-    let is_held = world.azure.holds(action);
-    let is_deletion = match action {
-        Action::Resource {
-            request: ResourceRequest::DeleteLoadBalancer | ResourceRequest::DeletePublicIp,
-            ..
-        } => true,
-        Action::Gateway(GatewayRequest::UpdateServices(updates)) => {
-            updates.iter().all(|update| update.registration == RegistrationUpdate::Unregister)
-        }
-        Action::Resource { .. } | Action::Gateway(GatewayRequest::UpdateAddressLocations(_)) => false,
-    };
-    match kind {
-        FailureKind::NotFound => is_deletion && !is_held,
-        FailureKind::Invalid | FailureKind::StillReferenced => is_held && !is_deletion,
-        FailureKind::Throttled { .. }
-        | FailureKind::Conflict
-        | FailureKind::Transient
-        | FailureKind::Forbidden
-        | FailureKind::Quota => false,
-    }
-}
-
-fn relist(world: &mut World, kind: Kind, missing: u8) {
-    let list = world.cluster.list(kind);
-    let items = list.len() - 2;
-    for (at, change) in list.into_iter().enumerate() {
-        let is_missing = (1..=items).contains(&at) && missing & (1 << ((at - 1) % 8)) != 0;
-        if !is_missing {
-            world.tell(change);
-            continue;
-        }
-        let gone = match change {
-            Change::ServiceApplied(service) => Change::ServiceGone(service.id),
-            Change::EndpointSliceApplied(slice) => Change::EndpointSliceGone(slice.key),
-            Change::NodeApplied(node) => Change::NodeGone(node.name),
-            Change::ServiceGone(_)
-            | Change::EndpointSliceGone(_)
-            | Change::NodeGone(_)
-            | Change::ResyncBegin(_)
-            | Change::ResyncDone(_) => continue,
-        };
-        world.cluster.apply(&gone);
-    }
-    world.drain();
 }
 
 /// A thousand cases each, or as many as `PROPTEST_CASES` says.
@@ -290,5 +141,24 @@ proptest! {
     fn equal_histories_give_equal_operations(config in configs(), steps in steps(ends())) {
         let taken = || walk(config.clone(), &steps).taken;
         prop_assert_eq!(taken(), taken());
+    }
+
+    #[test]
+    fn any_bytes_are_a_walk_that_keeps_the_rules(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let (config, steps) = from_bytes(&bytes);
+        walk(config, &steps).settle();
+    }
+}
+
+/// What the fuzzer started from and found: each is a walk that was worth keeping.
+#[test]
+fn the_fuzzers_corpus_keeps_the_rules() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/walk");
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty(), "{folder} is empty");
+    for file in files {
+        println!("{}", file.display());
+        let (config, steps) = from_bytes(&std::fs::read(&file).unwrap());
+        walk(config, &steps).settle();
     }
 }

@@ -10,7 +10,7 @@ use clb_difftracker::{
     ServiceRef, ServiceUpdate, Timestamp,
 };
 
-use crate::properties::{id, spec};
+use crate::steps::{id, spec};
 use crate::world::{End, World};
 
 pub(crate) const A: u8 = 1;
