@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use clb_difftracker::{Change, Config, FailureKind, Intent};
 
 use crate::scenarios::{A, B, node, service, slice, wanted};
-use crate::steps::is_contradiction;
+use crate::steps::{KINDS, is_contradiction};
 use crate::world::{End, World};
 
 /// One thing that may happen next.
@@ -40,17 +40,6 @@ struct Explorer {
     path: Vec<Move>,
     ends: usize,
 }
-
-const KINDS: [FailureKind; 8] = [
-    FailureKind::Throttled { retry_after: None },
-    FailureKind::Conflict,
-    FailureKind::Transient,
-    FailureKind::Invalid,
-    FailureKind::NotFound,
-    FailureKind::Forbidden,
-    FailureKind::Quota,
-    FailureKind::StillReferenced,
-];
 
 impl Explorer {
     fn moves(&self, state: &State) -> Vec<Move> {
