@@ -158,6 +158,19 @@ impl Addresses {
         self.refused.insert(address, refused);
     }
 
+    /// Takes in holdings that differ from those known in nothing but how certain they are, as most do when a batch has
+    /// succeeded: nothing that is counted changes. False, and nothing done, if they differ in more.
+    fn take_certainty(&mut self, address: Id<Address>, holdings: &[Holding]) -> bool {
+        let ([holding], Some(held)) = (holdings, self.table[address].held) else { return false };
+        let is_same = held.location == holding.location
+            && *self.sets.key(held.services) == holding.services
+            && !self.elsewhere.contains_key(&address);
+        if is_same {
+            self.table[address].held = Some(Kept { certain: holding.certain, ..held });
+        }
+        is_same
+    }
+
     fn keep(&mut self, holding: &Holding) -> Kept {
         let services = self.sets.intern(&holding.services);
         self.sets[services].0 += 1;
@@ -263,6 +276,9 @@ impl DiffTracker {
     /// Replaces what NRP holds of an address, and counts anew what depends on it: the references of services and the
     /// holdings of locations. The caller refreshes the services named.
     pub(crate) fn set_holdings(&mut self, address: Id<Address>, holdings: &[Holding]) {
+        if self.addresses.take_certainty(address, holdings) {
+            return;
+        }
         let first = self.addresses.table[address].held.take();
         let others = first.and_then(|_| self.addresses.elsewhere.remove(&address)).unwrap_or_default();
         for holding in holdings {

@@ -218,12 +218,15 @@ impl DiffTracker {
 
     fn on_addresses_outcome(&mut self, operation: OperationId, batch: AddressBatch, outcome: Outcome) {
         let AddressBatch { suspected, moves, locations } = batch;
-        let mut services: Vec<_> = moves.iter().flat_map(Move::named).collect();
-        services.extend(
-            moves.iter().flat_map(|step| &step.before).flat_map(|held| held.services.iter().copied()),
-        );
-        services.sort_unstable();
-        services.dedup();
+        let named = moves.iter().flat_map(Move::named);
+        let held = moves.iter().flat_map(|step| &step.before).flat_map(|held| held.services.iter().copied());
+        let mut services: Vec<_> = Vec::new();
+        for service in named.chain(held) {
+            // Neighbours mostly name the same.
+            if services.last() != Some(&service) {
+                services.push(service);
+            }
+        }
         for step in &moves {
             self.set_work(step.address, Work::InSync);
         }
