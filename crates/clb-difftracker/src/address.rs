@@ -90,7 +90,7 @@ pub(crate) enum Work {
     Quarantined,
 }
 
-/// A place in the queue of addresses: withdrawals and moves before additions, then the oldest first.
+/// A place in the queue of addresses: withdrawals and moves before additions, then the oldest first. Numbers begin at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueKey {
     pub(crate) urgency: Urgency,

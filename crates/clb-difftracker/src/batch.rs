@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::address::{Address, Holding, Holdings, Location, ServiceSet, Target, Work};
+use crate::address::{Address, Holding, Holdings, Location, QueueKey, ServiceSet, Target, Urgency, Work};
 use crate::ids::ServiceId;
 use crate::operation::{
     Action, AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, OperationId, RegistrationUpdate,
@@ -168,8 +168,7 @@ impl DiffTracker {
         let suspected = suspects.is_some();
         // At least one entry each, so no more than this many can be picked.
         let most = self.config.max_entries.max(1);
-        let candidates =
-            suspects.unwrap_or_else(|| self.addresses.queue.values().copied().take(most).collect());
+        let candidates = suspects.unwrap_or_else(|| self.next_addresses(most));
         let mut draft = Draft { suspected, ..Draft::default() };
         for address in candidates {
             if self.addresses.table[address].work == Work::InFlight {
@@ -189,6 +188,17 @@ impl DiffTracker {
             return None;
         }
         Some(self.send(draft))
+    }
+
+    /// The addresses to be sent next, at most this many: withdrawals and moves first, but a quarter of the room is for
+    /// additions, which would otherwise wait as long as withdrawals never cease.
+    fn next_addresses(&self, most: usize) -> Vec<Id<Address>> {
+        let first_addition = QueueKey { urgency: Urgency::Addition, since: 0 };
+        let additions = || self.addresses.queue.range(first_addition..).map(|(_, id)| *id);
+        let withdrawals = || self.addresses.queue.range(..first_addition).map(|(_, id)| *id);
+        let reserved = additions().take(most / 4).count();
+        let (first, later) = (withdrawals().take(most - reserved), withdrawals().skip(most - reserved));
+        first.chain(additions()).chain(later).take(most).collect()
     }
 
     /// An address, and all that must be sent with it: every address of a location in doubt that it touches, since such a

@@ -765,3 +765,39 @@ fn whatever_is_not_as_it_should_be_is_explained() {
     assert_eq!(world.tracker.explain_address(ip("10.9.9.9")), []);
     world.settle();
 }
+
+#[test]
+fn additions_have_a_quarter_of_each_batch_however_much_is_withdrawn() {
+    let mut world = World::new(Config { max_entries: 4, ..Config::default() });
+    let pods: Vec<String> = (0..20).map(|last| format!("10.0.0.{last}")).collect();
+    let some = |range: std::ops::Range<usize>| {
+        let endpoints: Vec<_> = pods[range].iter().map(|pod| (pod.as_str(), "n1")).collect();
+        slice("s", A, &endpoints)
+    };
+    for change in [wanted(A, &[80]), node("n1", "192.168.0.1"), some(0..10)] {
+        world.tell(change);
+    }
+    world.drain();
+    world.settle();
+    let from = world.taken.len();
+    world.tell(some(10..15));
+    world.drain();
+    world.settle();
+    let counts: Vec<(usize, usize)> = world
+        .actions(from)
+        .iter()
+        .map(|action| match action {
+            Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) => match &updates[0].addresses {
+                AddressesUpdate::Merge(entries) => {
+                    let leaving = entries.iter().filter(|entry| entry.services.is_empty()).count();
+                    (leaving, entries.len() - leaving)
+                }
+                AddressesUpdate::Replace(_) | AddressesUpdate::Remove => panic!("{action:?}"),
+            },
+            Action::Gateway(GatewayRequest::UpdateServices(_)) | Action::Resource { .. } => {
+                panic!("{action:?}")
+            }
+        })
+        .collect();
+    assert_eq!(counts, [(3, 1), (3, 1), (3, 1), (1, 2)]);
+}
