@@ -16,9 +16,9 @@
 //! # How it works
 //!
 //! **Sources own what they contribute.** An EndpointSlice *claims* addresses for its Service on a node; replacing or
-//! removing the slice withdraws exactly its own claims. An address is wanted while any claim on it counts: its Service is
-//! serving, and its node is known and has an IP of the address's family. Where claims name different locations, the one
-//! made last decides. A slice may come before its Service or its nodes: its claims begin to count when they do.
+//! removing the slice withdraws exactly its own claims. A claim counts while its Service has, or is to have, a load balancer
+//! of the address's family, and its node is known and has an IP of it. Where claims name different locations, the one made
+//! last decides. A slice may come before its Service or its nodes: its claims begin to count when they do.
 //!
 //! **Each service has one next step**, a function of what is wanted and what Azure holds (`service::next_step`): public
 //! IP, load balancer, registration on the way in; withdrawal of addresses, clearing of the backend pool, load balancer,
