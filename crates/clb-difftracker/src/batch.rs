@@ -81,6 +81,8 @@ pub(crate) struct Move {
     pub(crate) address: Id<Address>,
     pub(crate) before: Holdings,
     pub(crate) after: Option<Target>,
+    /// Its number in the queue, if it stood there; it comes back to its place when the request fails.
+    pub(crate) since: Option<u64>,
 }
 
 impl DiffTracker {
@@ -240,7 +242,8 @@ impl DiffTracker {
     fn plan(&self, address: Id<Address>) -> Move {
         let before = self.addresses.holdings(address);
         let mut after = self.target(address);
-        if self.addresses.table[address].work == Work::Quarantined {
+        let work = self.addresses.table[address].work;
+        if work == Work::Quarantined {
             // Sent along with a location in doubt. NRP would refuse what it refused before, so it keeps what it has.
             let held =
                 |target: &Target| before.iter().find(|held| held.certain && held.location == target.location);
@@ -255,7 +258,11 @@ impl DiffTracker {
                     (!services.is_empty()).then_some(Target { location: target.location, services })
                 });
         }
-        Move { address, before, after }
+        let since = match work {
+            Work::Queued(key) => Some(key.since),
+            Work::InSync | Work::InFlight | Work::Quarantined => None,
+        };
+        Move { address, before, after, since }
     }
 
     fn cost(&self, group: &[Move], draft: &Draft) -> Cost {

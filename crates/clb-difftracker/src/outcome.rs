@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::address::{Address, Work};
+use crate::address::{Address, QueueKey, Urgency, Work};
 use crate::batch::{AddressBatch, InFlight, Lane, Move};
 use crate::ids::{ServiceId, Timestamp};
 use crate::notice::Notice;
@@ -227,8 +227,10 @@ impl DiffTracker {
                 services.push(service);
             }
         }
+        let is_done = matches!(outcome, Outcome::Succeeded(_));
         for step in &moves {
-            self.set_work(step.address, Work::InSync);
+            let queued = |since| Work::Queued(QueueKey { urgency: Urgency::Addition, since });
+            self.set_work(step.address, step.since.filter(|_| !is_done).map_or(Work::InSync, queued));
         }
         let failure = match outcome {
             Outcome::Succeeded(_) => {

@@ -801,3 +801,23 @@ fn additions_have_a_quarter_of_each_batch_however_much_is_withdrawn() {
         .collect();
     assert_eq!(counts, [(3, 1), (3, 1), (3, 1), (1, 2)]);
 }
+
+#[test]
+fn what_was_refused_keeps_its_place_in_the_queue() {
+    let mut world = World::new(Config { max_entries: 1, ..Config::default() });
+    for change in [wanted(A, &[80]), node("n1", "192.168.0.1")] {
+        world.tell(change);
+    }
+    world.drain();
+    world.settle();
+    world.change(slice("first", A, &[("10.0.0.1", "n1")]));
+    world.change(slice("second", A, &[("10.0.0.2", "n1")]));
+    world.complete(0, End::Fails(FailureKind::Conflict));
+    let from = world.taken.len();
+    world.settle();
+    let expected = [
+        locations(&[("192.168.0.1", replace(&[("10.0.0.1", &[A])]))]),
+        locations(&[("192.168.0.1", merge(&[("10.0.0.2", &[A])]))]),
+    ];
+    assert_eq!(world.actions(from), expected);
+}
