@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use clb_difftracker::{Change, Config, FailureKind, Intent};
 
-use crate::scenarios::{A, B, node, service, slice, wanted};
 use crate::steps::{KINDS, is_contradiction};
+use crate::vocabulary::{A, B, node, service, slice, wanted};
 use crate::world::{End, World};
 
 /// One thing that may happen next.

@@ -8,4 +8,6 @@ mod explorer;
 mod properties;
 mod scenarios;
 mod steps;
+mod trouble;
+mod vocabulary;
 mod world;
