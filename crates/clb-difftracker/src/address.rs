@@ -84,6 +84,8 @@ pub(crate) enum Work {
     InSync,
     /// It waits for a batch.
     Queued(QueueKey),
+    /// It names a service whose registration is in doubt, and can be neither sent nor withdrawn before that is settled.
+    Waiting,
     /// It is part of the batch in flight.
     InFlight,
     /// NRP refuses the target that is kept aside.
@@ -142,13 +144,13 @@ impl Addresses {
         match core::mem::replace(&mut self.table[address].work, work) {
             Work::InSync => self.unsettled += 1,
             Work::Queued(key) => drop(self.queue.remove(&key)),
-            Work::InFlight => {}
+            Work::Waiting | Work::InFlight => {}
             Work::Quarantined => drop(self.refused.remove(&address)),
         }
         match work {
             Work::InSync => self.unsettled -= 1,
             Work::Queued(key) => drop(self.queue.insert(key, address)),
-            Work::InFlight | Work::Quarantined => {}
+            Work::Waiting | Work::InFlight | Work::Quarantined => {}
         }
     }
 
@@ -216,10 +218,15 @@ impl DiffTracker {
         target.filter(|target| !target.services.is_empty())
     }
 
-    /// Whether an address at a location is known to name a service.
+    /// Whether a target names a service whose registration is in doubt: then it must not be sent.
+    pub(crate) fn names_doubtful(&self, target: Option<&Target>) -> bool {
+        let is_doubtful = |&id: &Id<ServiceState>| matches!(self.services[id].role, Role::InDoubt(_));
+        target.is_some_and(|target| target.services.iter().any(is_doubtful))
+    }
+
+    /// Whether an address at a location names a service, or may.
     fn is_named(&self, address: Id<Address>, location: Id<Location>, service: Id<ServiceState>) -> bool {
-        let named =
-            |held: &Holding| held.certain && held.location == location && held.services.contains(&service);
+        let named = |held: &Holding| held.location == location && held.services.contains(&service);
         self.addresses.holdings(address).iter().any(named)
     }
 
@@ -240,11 +247,15 @@ impl DiffTracker {
         if work == Work::Quarantined && self.addresses.refused.get(&address) == Some(&target) {
             return;
         }
+        if self.names_doubtful(target.as_ref()) {
+            self.set_work(address, Work::Waiting);
+            return;
+        }
         let urgency = urgency(&self.addresses.holdings(address), target.as_ref());
         let since = match work {
             Work::Queued(key) if key.urgency == urgency => return,
             Work::Queued(key) => key.since,
-            Work::InSync | Work::InFlight | Work::Quarantined => self.next_number(),
+            Work::InSync | Work::Waiting | Work::InFlight | Work::Quarantined => self.next_number(),
         };
         self.set_work(address, Work::Queued(QueueKey { urgency, since }));
     }

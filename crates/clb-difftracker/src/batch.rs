@@ -178,6 +178,10 @@ impl DiffTracker {
                 continue;
             }
             let group = self.with_locations_in_doubt(address, &draft);
+            if group.iter().any(|step| self.names_doubtful(step.after.as_ref())) {
+                // A location that is sent whole would have to name, or to drop, what must wait.
+                continue;
+            }
             let cost = self.cost(&group, &draft);
             let fits = draft.cost.entries + cost.entries <= most
                 && size::BODY + draft.cost.bytes + cost.bytes <= self.config.max_bytes;
@@ -244,9 +248,9 @@ impl DiffTracker {
         let mut after = self.target(address);
         let work = self.addresses.table[address].work;
         if work == Work::Quarantined {
-            // Sent along with a location in doubt. NRP would refuse what it refused before, so it keeps what it has.
-            let held =
-                |target: &Target| before.iter().find(|held| held.certain && held.location == target.location);
+            // Sent along with a location in doubt. NRP would refuse what it refused before, so it keeps what it has, or may
+            // have.
+            let held = |target: &Target| before.iter().find(|held| held.location == target.location);
             after =
                 after.as_ref().and_then(|target| Some((target, held(target)?))).and_then(|(target, held)| {
                     let services: ServiceSet = held
@@ -260,7 +264,7 @@ impl DiffTracker {
         }
         let since = match work {
             Work::Queued(key) => Some(key.since),
-            Work::InSync | Work::InFlight | Work::Quarantined => None,
+            Work::InSync | Work::Waiting | Work::InFlight | Work::Quarantined => None,
         };
         Move { address, before, after, since }
     }

@@ -48,6 +48,8 @@ pub enum Explanation {
         /// The service.
         service: ServiceId,
     },
+    /// The registration of a service that the address names is in doubt, and is being settled first.
+    RegistrationInDoubt,
     /// It waits for its turn: for a place in a batch, or among the operations that may run at once.
     Queued,
     /// An operation on it is in flight.
@@ -92,6 +94,9 @@ impl fmt::Display for Explanation {
                 write!(f, "slice {slice} belongs to no load balancer of this family")
             }
             Self::NotRegistered { service } => write!(f, "service {service} is not registered yet"),
+            Self::RegistrationInDoubt => {
+                f.write_str("the registration of its service is being settled first")
+            }
             Self::Queued => f.write_str("waiting for its turn"),
             Self::InFlight => f.write_str("an operation is in flight"),
             Self::Draining { addresses } => write!(f, "{addresses} addresses have to be withdrawn first"),
@@ -178,6 +183,7 @@ impl DiffTracker {
         let mut explanations: Vec<_> = self.explain_claims(id).collect();
         match self.addresses.table[id].work {
             Work::InSync => {}
+            Work::Waiting => explanations.push(Explanation::RegistrationInDoubt),
             Work::InFlight => explanations.push(Explanation::InFlight),
             Work::Queued(_) => {
                 explanations.push(Explanation::Queued);

@@ -399,3 +399,19 @@ fn what_was_refused_keeps_its_place_in_the_queue() {
     ];
     assert_eq!(world.actions(from), expected);
 }
+
+#[test]
+fn what_may_be_there_is_not_withdrawn_while_the_registration_it_names_is_in_doubt() {
+    let mut world = settled([wanted(A, &[80]), node("n1", "192.168.0.1")]);
+    world.change(slice("s", A, &[("10.0.0.1", "n1")]));
+    world.complete(0, End::UnknownApplied(FailureKind::Transient));
+    world.pass_time();
+    world.complete(0, End::Fails(FailureKind::NotFound));
+    assert_eq!(world.flying(), [&services(&[(A, RegistrationUpdate::Register)])]);
+    world.complete(0, End::UnknownApplied(FailureKind::Transient));
+    assert_eq!(world.flying(), Vec::<&Action>::new());
+    world.change(slice("s", A, &[("10.0.0.1", "n1"), ("10.0.0.2", "n1")]));
+    assert_eq!(world.flying(), Vec::<&Action>::new());
+    world.settle();
+    assert_eq!(world.azure.locations[&ip("192.168.0.1")].len(), 2);
+}
