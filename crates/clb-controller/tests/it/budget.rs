@@ -8,6 +8,7 @@ use clb_difftracker::{
     Intent, Ip, IpFamily, LoadBalancerSpec, Node, NodeName, ObjectKey, Outcome, Protocol, Rule, Service,
     ServiceId, ServiceRef, Success, Timestamp,
 };
+use clb_nrp::models::UpdateAddressLocations;
 use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp::from_millis(0);
@@ -46,7 +47,45 @@ fn changes(family: IpFamily, pods: &[(u16, u16)]) -> Vec<Change> {
     (0..NODES).map(node).chain([service, Change::EndpointSliceApplied(slice)]).collect()
 }
 
+/// The bodies that lead from nothing to these pods with this budget.
+fn bodies(family: IpFamily, pods: &[(u16, u16)], max_bytes: usize) -> Vec<UpdateAddressLocations> {
+    let mut tracker = DiffTracker::new(Config { max_bytes, ..Config::default() });
+    for change in changes(family, pods) {
+        tracker.handle_change(change, NOW);
+    }
+    let mut bodies = Vec::new();
+    while let Some(operation) = tracker.poll_operation(NOW) {
+        if let Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) = &operation.action {
+            bodies.push(address_locations_body(updates));
+        }
+        tracker.handle_outcome(operation.id, Outcome::Succeeded(Success::Done), NOW);
+    }
+    bodies
+}
+
 proptest! {
+    #[test]
+    fn what_is_counted_exceeds_what_is_written_by_no_more_than_commas_and_the_shorter_action(
+        family in prop_oneof![Just(IpFamily::V4), Just(IpFamily::V6)],
+        pods in prop::collection::vec((any::<u16>(), any::<u16>()), 2..40),
+    ) {
+        let whole = bodies(family, &pods, usize::MAX / 2);
+        prop_assert_eq!(whole.len(), 1);
+        let locations = &whole[0].address_locations;
+        let addresses: usize = locations.iter().map(|location| location.addresses.len()).sum();
+        prop_assume!(addresses > 1);
+        let written = serde_json::to_vec(&whole[0]).unwrap().len();
+        // The least budget that one request fits into is what was counted for it.
+        let (mut too_small, mut enough) = (0, written + 1_000_000);
+        while enough - too_small > 1 {
+            let middle = too_small.midpoint(enough);
+            if bodies(family, &pods, middle).len() == 1 { enough = middle } else { too_small = middle }
+        }
+        let lists = 1 + locations.len() + addresses;
+        let most = written + 4 * locations.len() + lists;
+        prop_assert!((written..=most).contains(&enough), "counted {enough}, written {written}, at most {most}");
+    }
+
     #[test]
     fn no_body_is_longer_than_its_budget_unless_one_address_alone_is(
         family in prop_oneof![Just(IpFamily::V4), Just(IpFamily::V6)],

@@ -5,6 +5,9 @@
 mod admission;
 mod budget;
 mod convert;
+mod driver;
 mod driving;
+mod executor;
 mod fake;
+mod gateway;
 mod ownership;
