@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use crate::models::{
-    AddressLocation, GatewayService, LoadBalancer, PublicIp, UpdateAddressLocations, UpdateServices,
+    AddressLocation, GatewayService, LoadBalancer, NatGateway, PublicIp, UpdateAddressLocations,
+    UpdateServices,
 };
 use crate::{CallContext, Result};
 
@@ -44,6 +45,23 @@ pub trait NrpApi: Send + Sync {
 
     /// All load balancers of the resource group.
     async fn list_load_balancers(&self, call: &CallContext) -> Result<Vec<LoadBalancer>>;
+
+    /// The NAT gateway called `name`, or `None` if there is none.
+    async fn get_nat_gateway(&self, call: &CallContext, name: &str) -> Result<Option<NatGateway>>;
+
+    /// Creates or replaces the NAT gateway called `name`. If it carries an ETag, only that version is replaced.
+    async fn put_nat_gateway(
+        &self,
+        call: &CallContext,
+        name: &str,
+        nat_gateway: &NatGateway,
+    ) -> Result<NatGateway>;
+
+    /// Deletes the NAT gateway called `name`; one that is not there is deleted.
+    async fn delete_nat_gateway(&self, call: &CallContext, name: &str) -> Result<()>;
+
+    /// All NAT gateways of the resource group.
+    async fn list_nat_gateways(&self, call: &CallContext) -> Result<Vec<NatGateway>>;
 
     /// Registers, changes and removes services in the ServiceGateway. An error rejects the whole request.
     async fn update_services(&self, call: &CallContext, update: &UpdateServices) -> Result<()>;

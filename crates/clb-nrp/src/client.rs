@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::models::{
-    AddressLocation, AddressLocationRow, GatewayService, LoadBalancer, PublicIp, UpdateAddressLocations,
-    UpdateServices,
+    AddressLocation, AddressLocationRow, GatewayService, LoadBalancer, NatGateway, PublicIp,
+    UpdateAddressLocations, UpdateServices,
 };
 use crate::{NrpApi, NrpConfig};
 
@@ -115,6 +115,28 @@ impl NrpApi for NrpClient {
 
     async fn list_load_balancers(&self, call: &CallContext) -> Result<Vec<LoadBalancer>> {
         self.arm.list(self.request(self.config.collection("loadBalancers"), call)).await
+    }
+
+    async fn get_nat_gateway(&self, call: &CallContext, name: &str) -> Result<Option<NatGateway>> {
+        self.get(call, self.config.nat_gateway_id(name)?).await
+    }
+
+    async fn put_nat_gateway(
+        &self,
+        call: &CallContext,
+        name: &str,
+        nat_gateway: &NatGateway,
+    ) -> Result<NatGateway> {
+        let etag = nat_gateway.etag.as_deref();
+        self.put(call, self.config.nat_gateway_id(name)?, etag, nat_gateway).await
+    }
+
+    async fn delete_nat_gateway(&self, call: &CallContext, name: &str) -> Result<()> {
+        self.arm.delete(self.request(self.config.nat_gateway_id(name)?.to_string(), call)).await
+    }
+
+    async fn list_nat_gateways(&self, call: &CallContext) -> Result<Vec<NatGateway>> {
+        self.arm.list(self.request(self.config.collection("natGateways"), call)).await
     }
 
     async fn update_services(&self, call: &CallContext, update: &UpdateServices) -> Result<()> {

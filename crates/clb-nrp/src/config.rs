@@ -146,6 +146,22 @@ impl NrpConfig {
         self.id("loadBalancers", name)
     }
 
+    /// The id of the NAT gateway called `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when that cannot be a name.
+    pub fn nat_gateway_id(&self, name: &str) -> Result<ResourceId> {
+        self.id("natGateways", name)
+    }
+
+    /// The id of the ServiceGateway.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when its name cannot be one; that was checked when it was given.
+    pub fn service_gateway_id(&self) -> Result<ResourceId> {
+        self.id("serviceGateways", &self.service_gateway)
+    }
+
     /// The id of a backend pool of a load balancer.
     ///
     /// # Errors

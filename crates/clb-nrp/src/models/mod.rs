@@ -5,6 +5,7 @@
 //! PascalCase keys and textual booleans of its published examples.
 
 mod load_balancer;
+mod nat_gateway;
 mod open_enum;
 mod public_ip;
 mod read;
@@ -15,6 +16,7 @@ pub use load_balancer::{
     BackendAddressPool, FrontendIpConfiguration, FrontendIpProperties, LoadBalancer, LoadBalancerProperties,
     LoadBalancingRule, LoadBalancingRuleProperties, ServicePort, TransportProtocol,
 };
+pub use nat_gateway::{NatGateway, NatGatewayProperties};
 pub use public_ip::{AllocationMethod, IpVersion, PublicIp, PublicIpProperties};
 pub use resource::{ProvisioningState, Resource, Sku, SubResource};
 pub(crate) use service_gateway::AddressLocationRow;

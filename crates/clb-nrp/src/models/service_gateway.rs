@@ -92,6 +92,18 @@ impl GatewayService {
         };
         Self { name: name.into(), properties: Some(properties) }
     }
+
+    /// An outbound service that leaves through this NAT gateway; without one (an explicit `null`), the NAT gateway that it
+    /// left through can be deleted.
+    #[must_use]
+    pub fn outbound(name: impl Into<String>, nat_gateway: Option<&ResourceId>) -> Self {
+        let properties = ServiceProperties {
+            service_type: Some(ServiceType::Outbound),
+            public_nat_gateway_id: nat_gateway.map_or(Patch::Clear, |id| Patch::Set(id.to_string())),
+            ..ServiceProperties::default()
+        };
+        Self { name: name.into(), properties: Some(properties) }
+    }
 }
 
 /// What a service is. In a request, what is absent stays as it is.
@@ -144,7 +156,7 @@ impl<T> Patch<T> {
         }
     }
 
-    fn is_keep(&self) -> bool {
+    pub(crate) fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }
 }

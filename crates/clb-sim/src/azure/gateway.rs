@@ -185,7 +185,13 @@ impl Azure {
         match nullable(properties, "publicNatGatewayId") {
             None => {}
             Some(Value::Null) => registration.nat_gateway = None,
-            Some(Value::String(id)) => registration.nat_gateway = Some(id.clone()),
+            Some(Value::String(id)) => {
+                if self.resource(Kind::NatGateway, id).is_none() {
+                    let message = format!("Resource {id} referenced by service {name} was not found.");
+                    return Err(Refusal::bad("InvalidResourceReference", message));
+                }
+                registration.nat_gateway = Some(id.clone());
+            }
             Some(other) => {
                 return Err(Refusal::malformed(format!("publicNatGatewayId of {name} is {other}")));
             }
@@ -198,6 +204,12 @@ impl Gateway {
     /// Whether a registered service names this backend pool.
     pub(super) fn references(&self, pool: &str) -> bool {
         self.services.values().flat_map(|service| &service.pools).any(|id| id.eq_ignore_ascii_case(pool))
+    }
+
+    /// Whether a registered service leaves through this NAT gateway.
+    pub(super) fn leaves_through(&self, nat_gateway: &str) -> bool {
+        let ids = self.services.values().filter_map(|service| service.nat_gateway.as_deref());
+        ids.into_iter().any(|id| id.eq_ignore_ascii_case(nat_gateway))
     }
 
     pub(super) fn update_address_locations(&mut self, body: &Value) -> Result<(), Refusal> {

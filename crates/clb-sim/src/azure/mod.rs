@@ -7,6 +7,7 @@
 mod answer;
 mod gateway;
 mod load_balancer;
+mod nat_gateway;
 mod path;
 mod public_ip;
 mod resources;

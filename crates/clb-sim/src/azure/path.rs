@@ -27,6 +27,7 @@ pub(crate) struct Scope<'a> {
 pub(crate) enum Kind {
     PublicIp,
     LoadBalancer,
+    NatGateway,
     ServiceGateway,
 }
 
@@ -36,12 +37,13 @@ impl Kind {
         match self {
             Self::PublicIp => "publicIPAddresses",
             Self::LoadBalancer => "loadBalancers",
+            Self::NatGateway => "natGateways",
             Self::ServiceGateway => "serviceGateways",
         }
     }
 
     fn parse(segment: &str) -> Option<Self> {
-        [Self::PublicIp, Self::LoadBalancer, Self::ServiceGateway]
+        [Self::PublicIp, Self::LoadBalancer, Self::NatGateway, Self::ServiceGateway]
             .into_iter()
             .find(|kind| kind.segment().eq_ignore_ascii_case(segment))
     }
@@ -118,7 +120,7 @@ mod tests {
         for unknown in [
             "/subscriptions/S/providers/Microsoft.Network/locations".to_owned(),
             "/subscriptions/S/providers/Microsoft.Network/locations/l/operations/7/8".to_owned(),
-            at("natGateways/a"),
+            at("virtualNetworks/a"),
             at("loadBalancers/a/probes"),
             at("loadBalancers//a"),
             "/".to_owned(),

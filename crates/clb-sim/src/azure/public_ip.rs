@@ -63,11 +63,10 @@ impl Azure {
         }
     }
 
-    /// Refuses to delete a public IP that a frontend uses.
+    /// Refuses to delete a public IP that a frontend or a NAT gateway uses.
     pub(super) fn check_public_ip_is_free(&self, id: &str) -> Result<(), Refusal> {
-        let Some(user) = self.load_balancers().find(|load_balancer| load_balancer.uses(id)) else {
-            return Ok(());
-        };
+        let mut users = self.load_balancers().chain(self.nat_gateways());
+        let Some(user) = users.find(|user| user.uses(id) || user.leaves_from(id)) else { return Ok(()) };
         let user = user.id();
         let message =
             format!("Public IP address {id} can not be deleted since it is still allocated to {user}.");

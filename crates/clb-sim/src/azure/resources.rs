@@ -80,6 +80,9 @@ impl Azure {
             Kind::LoadBalancer => {
                 self.check_load_balancer(&id, &request.body, &mut properties, existing.as_ref())?;
             }
+            Kind::NatGateway => {
+                self.check_nat_gateway(&id, &request.body, &mut properties, existing.as_ref())?;
+            }
             Kind::ServiceGateway => {}
         }
         self.counter += 1;
@@ -109,6 +112,7 @@ impl Azure {
         match kind {
             Kind::PublicIp => self.check_public_ip_is_free(resource.id())?,
             Kind::LoadBalancer => self.check_load_balancer_is_free(resource)?,
+            Kind::NatGateway => self.check_nat_gateway_is_free(resource)?,
             Kind::ServiceGateway => {}
         }
         let key = resource.key();

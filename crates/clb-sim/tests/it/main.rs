@@ -6,6 +6,7 @@
 mod http;
 mod load_balancers;
 mod locations;
+mod nat_gateways;
 mod properties;
 mod public_ips;
 mod recordings;

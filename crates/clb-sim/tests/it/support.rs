@@ -56,7 +56,8 @@ impl World {
     /// All that can be read.
     pub(crate) fn everything(&mut self) -> Vec<Value> {
         let gateway = format!("{NETWORK}/serviceGateways/servicegateway");
-        let paths = ["publicIPAddresses", "loadBalancers"].map(|kind| format!("{NETWORK}/{kind}"));
+        let paths =
+            ["publicIPAddresses", "loadBalancers", "natGateways"].map(|kind| format!("{NETWORK}/{kind}"));
         let parts = ["services", "addressLocations"].map(|part| format!("{gateway}/{part}"));
         paths.iter().chain(&parts).map(|path| self.ok(get(path))).collect()
     }
@@ -147,4 +148,24 @@ pub(crate) fn inbound(name: &str) -> Value {
     json!({"serviceType": "Inbound", "loadBalancerBackendPools": [
         {"id": pool_id(name), "name": name, "properties": {"virtualNetwork": {"id": "/vnet"}}}
     ]})
+}
+
+pub(crate) fn nat_gateway_path(name: &str) -> String {
+    format!("{NETWORK}/natGateways/{name}")
+}
+
+pub(crate) fn ip_id(name: &str) -> Value {
+    json!({"id": public_ip_path(name)})
+}
+
+pub(crate) fn gateway_id() -> Value {
+    json!({"id": format!("{NETWORK}/serviceGateways/servicegateway")})
+}
+
+/// A NAT gateway in the ServiceGateway that leaves by these public IPs.
+pub(crate) fn nat_gateway_body(ipv4: &[&str], ipv6: &[&str]) -> Value {
+    let ids = |names: &[&str]| names.iter().map(|name| ip_id(name)).collect::<Vec<_>>();
+    json!({"location": "eastus", "sku": {"name": "StandardV2"}, "properties": {
+        "publicIpAddresses": ids(ipv4), "publicIpAddressesV6": ids(ipv6), "serviceGateway": gateway_id()
+    }})
 }
