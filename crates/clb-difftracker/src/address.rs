@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::batch::Lane;
-use crate::desired::{NodeState, Slice};
+use crate::desired::NodeState;
 use crate::ids::Ip;
 use crate::service::{Role, ServiceState};
+use crate::source::SourceState;
 use crate::table::{Id, IdSet, Table};
 use crate::tracker::{DiffTracker, Timer};
 
@@ -19,10 +20,10 @@ pub(crate) type ServiceSet = SmallVec<[Id<ServiceState>; 4]>;
 /// moves. No two are at the same location.
 pub(crate) type Holdings = SmallVec<[Holding; 1]>;
 
-/// A slice says that an address is on a node.
+/// A source says that an address is on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    pub(crate) slice: Id<Slice>,
+    pub(crate) source: Id<SourceState>,
     pub(crate) node: Id<NodeState>,
 }
 
@@ -74,6 +75,8 @@ pub(crate) struct Location {
     pub(crate) holdings: IdSet<Address>,
     /// An update of it ended with nobody knowing how. It is settled by sending it whole.
     pub(crate) in_doubt: bool,
+    /// The number of the last operation on it that ended.
+    pub(crate) touched: u64,
 }
 
 /// What is to be done about an address.
@@ -120,6 +123,13 @@ pub(crate) struct Addresses {
     pub(crate) queue: BTreeMap<QueueKey, Id<Address>>,
     /// How many are not in sync.
     pub(crate) unsettled: usize,
+}
+
+impl Address {
+    /// Whether NRP holds it anywhere, or may.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
 }
 
 impl Addresses {
@@ -196,10 +206,10 @@ impl DiffTracker {
         let mut target: Option<Target> = None;
         for claim in self.addresses.table[address].claims.iter().rev() {
             let Some(location) = self.nodes[claim.node].location(family) else { continue };
-            let slot = self.slices[claim.slice].slot;
+            let slot = self.sources[claim.source].slot;
             let Some(service) = slot.and_then(|slot| self.slots[slot].service) else { continue };
             let role = self.services[service].role;
-            if role.family() != Some(family) {
+            if !role.counts_for(family) || !self.is_eligible(*claim, address, service) {
                 continue;
             }
             let target = target.get_or_insert_with(|| Target { location, services: ServiceSet::new() });
@@ -215,7 +225,25 @@ impl DiffTracker {
                 target.services.insert(at, service);
             }
         }
+        if self.kept > 0 {
+            self.keep_names(address, &mut target);
+        }
         target.filter(|target| !target.services.is_empty())
+    }
+
+    /// Names of services that are not to be touched stay with the address, wherever it is.
+    fn keep_names(&self, address: Id<Address>, target: &mut Option<Target>) {
+        for holding in self.addresses.holdings(address) {
+            for service in holding.services.into_iter().filter(|id| self.services[*id].is_kept()) {
+                let target = target.get_or_insert_with(|| Target {
+                    location: holding.location,
+                    services: ServiceSet::new(),
+                });
+                if let Err(at) = target.services.binary_search(&service) {
+                    target.services.insert(at, service);
+                }
+            }
+        }
     }
 
     /// Whether a target names a service whose registration is in doubt: then it must not be sent.
@@ -316,20 +344,31 @@ impl DiffTracker {
                 self.forget_location(former.location);
             }
         }
+        if first.is_none() != holdings.is_empty() {
+            self.refresh_lingering(address);
+        }
     }
 
     /// Drops an address that nobody claims, NRP does not hold and no batch carries.
     pub(crate) fn forget_address(&mut self, address: Id<Address>) {
         let row = &self.addresses.table[address];
-        if row.claims.is_empty() && row.held.is_none() && row.work == Work::InSync {
+        if row.claims.is_empty()
+            && row.held.is_none()
+            && row.work == Work::InSync
+            && !self.lingering.contains_key(&address)
+        {
             self.addresses.table.remove(address);
         }
     }
 
     /// Drops a location that no node has and NRP does not hold.
     pub(crate) fn forget_location(&mut self, location: Id<Location>) {
-        let row = &self.locations[location];
-        if row.nodes.is_empty() && row.holdings.is_empty() && !row.in_doubt {
+        let Some(row) = self.locations.get(location) else { return };
+        if row.nodes.is_empty()
+            && row.holdings.is_empty()
+            && !row.in_doubt
+            && !self.reading.may_contradict(row.touched)
+        {
             self.locations.remove(location);
         }
     }

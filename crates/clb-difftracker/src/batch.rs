@@ -7,12 +7,14 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::address::{Address, Holding, Holdings, Location, QueueKey, ServiceSet, Target, Urgency, Work};
 use crate::ids::ServiceId;
+use crate::lifecycle::Step;
 use crate::operation::{
-    Action, AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, OperationId, RegistrationUpdate,
-    ResourceRequest, ServiceUpdate,
+    Action, AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, OperationId, PodRequest,
+    RegistrationUpdate, ResourceRequest, ServiceRequest, ServiceUpdate,
 };
-use crate::service::{Queue, ServiceState, Step};
+use crate::service::{Queue, ServiceState};
 use crate::size;
+use crate::source::SourceState;
 use crate::table::Id;
 use crate::tracker::{DiffTracker, Timer};
 
@@ -31,6 +33,8 @@ pub(crate) struct Gateway {
     pub(crate) in_flight: bool,
     /// The kind of the last one. When both kinds have something to do, they take turns.
     pub(crate) last: Lane,
+    /// Whether NRP has contradicted what we believe it to hold, so that it has to be read.
+    pub(crate) is_contradicted: bool,
     pub(crate) services: LaneState<ServiceState>,
     pub(crate) addresses: LaneState<Address>,
 }
@@ -59,9 +63,41 @@ impl<T> Default for LaneState<T> {
 /// An operation in flight, and what its outcome needs to know.
 #[derive(Clone, Debug)]
 pub(crate) enum InFlight {
-    Resource { service: Id<ServiceState>, request: ResourceRequest },
-    Services { updates: Vec<(Id<ServiceState>, RegistrationUpdate)>, suspected: bool },
+    Resource {
+        service: Id<ServiceState>,
+        request: ResourceRequest,
+    },
+    Service {
+        service: Id<ServiceState>,
+        request: ServiceRequest,
+    },
+    Pod {
+        pod: Id<SourceState>,
+        request: PodRequest,
+    },
+    /// The gateway is being read since this number.
+    Reading {
+        began: u64,
+    },
+    Services {
+        updates: Vec<(Id<ServiceState>, RegistrationUpdate)>,
+        suspected: bool,
+    },
     Addresses(AddressBatch),
+}
+
+impl InFlight {
+    /// The locations that it changes.
+    pub(crate) fn locations(&self) -> Vec<Id<Location>> {
+        match self {
+            Self::Addresses(batch) => batch.locations.clone(),
+            Self::Resource { .. }
+            | Self::Service { .. }
+            | Self::Pod { .. }
+            | Self::Reading { .. }
+            | Self::Services { .. } => Vec::new(),
+        }
+    }
 }
 
 /// An `updateAddressLocations` in flight.
@@ -90,6 +126,12 @@ impl DiffTracker {
     pub(crate) fn next_gateway_request(&mut self, operation: OperationId) -> Option<(Action, InFlight)> {
         if self.gateway.in_flight || self.timers.get(Timer::Interval).is_some() {
             return None;
+        }
+        if self.gateway.is_contradicted && self.timers.get(Timer::Lane(Lane::Services)).is_none() {
+            self.gateway.is_contradicted = false;
+            self.gateway.in_flight = true;
+            let began = self.next_number();
+            return Some((Action::Gateway(GatewayRequest::Read), InFlight::Reading { began }));
         }
         let order = match self.gateway.last {
             Lane::Services => [Lane::Addresses, Lane::Services],
@@ -144,7 +186,9 @@ impl DiffTracker {
             suspects.unwrap_or_else(|| self.registration_queue.values().copied().take(most).collect());
         let mut updates = Vec::with_capacity(picked.len());
         for id in picked {
-            let Step::Registration(update) = self.services[id].next_step() else { continue };
+            let Step::Registration(update) = self.services[id].next_step(self.is_dual_stack()) else {
+                continue;
+            };
             if let Some((_, number)) = self.services[id].queued.take() {
                 self.registration_queue.remove(&number);
             }
@@ -362,7 +406,7 @@ fn next_suspects<T>(
 
 impl Move {
     /// The locations that the request names for this address: those that it leaves, and the one where it will be.
-    fn locations(&self) -> impl Iterator<Item = Id<Location>> {
+    pub(crate) fn locations(&self) -> impl Iterator<Item = Id<Location>> {
         let leaves = self.before.iter().map(|holding| holding.location);
         let target = self.after.as_ref().map(|target| target.location);
         leaves.filter(move |location| Some(*location) != target).chain(target)

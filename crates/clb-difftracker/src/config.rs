@@ -32,6 +32,20 @@ pub struct Config {
     /// Default 10, as the existing Go controller has it: enough to hide their latency, far below ARM's limit of 200
     /// writes in a burst.
     pub max_resource_operations: usize,
+    /// How many writes on Kubernetes objects may be in flight; at least 1.
+    ///
+    /// Default 10, so that thousands of pods at a start do not flood the API server.
+    pub max_object_operations: usize,
+    /// A full list, of the cluster or of Azure, that would delete more than this many objects or services, and more than
+    /// [`max_deleted_share`](Self::max_deleted_share) of them, is not believed before a second list says the same. What is
+    /// deleted one by one is always believed.
+    ///
+    /// Default 10.
+    pub max_deleted: usize,
+    /// See [`max_deleted`](Self::max_deleted): a percentage.
+    ///
+    /// Default 50.
+    pub max_deleted_share: u8,
     /// The first delay after a failure that time may cure; it doubles with each further failure.
     ///
     /// Default 1 s.
@@ -61,10 +75,20 @@ impl Default for Config {
             batch_window: Duration::ZERO,
             min_interval: Duration::ZERO,
             max_resource_operations: 10,
+            max_object_operations: 10,
+            max_deleted: 10,
+            max_deleted_share: 50,
             backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(30),
             slow_retry: Duration::from_secs(300),
             seed: 0,
         }
+    }
+}
+
+impl Config {
+    /// Whether a list that misses `missing` of `of` things needs a second one to confirm it.
+    pub(crate) fn is_mass_deletion(&self, missing: usize, of: usize) -> bool {
+        missing > self.max_deleted && missing * 100 > of * usize::from(self.max_deleted_share)
     }
 }

@@ -1,13 +1,14 @@
 //! What the cluster asks for, by source: nodes, EndpointSlices, Services, and how a change of one is taken in.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::address::{Address, Claim, Location};
-use crate::change::{Change, Endpoint, EndpointSlice, Intent, Kind, Node, Service, ServiceRef};
-use crate::ids::{Ip, IpFamily, NodeName, ObjectKey};
+use crate::change::{Change, Finalizers, Intent, Kind, Node, Service, ServiceRef, Source};
+use crate::ids::{EgressName, Ip, IpFamily, NodeName, ObjectKey, ResourceVersion};
+use crate::lifecycle::{Observed, ServiceObject};
 use crate::notice::Notice;
 use crate::service::ServiceState;
+use crate::source::{SlotKey, SourceState};
 use crate::table::{Id, IdSet};
 use crate::tracker::DiffTracker;
 
@@ -39,28 +40,13 @@ impl NodeState {
     }
 }
 
-/// An EndpointSlice that exists.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Slice {
-    /// What it names its Service by; always there once the slice has been taken in.
-    pub(crate) slot: Option<Id<Slot>>,
-    seen: u32,
-    /// The addresses that it claims, sorted by IP; the claims are with them.
-    endpoints: Vec<Id<Address>>,
-}
-
-/// A way of naming a Service: the place where slices and Services meet, whichever comes first.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Slot {
-    pub(crate) service: Option<Id<ServiceState>>,
-    slices: BTreeSet<Id<Slice>>,
-}
-
 /// The list of one kind that is being read, or was last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resync {
-    number: u32,
+    pub(crate) number: u32,
     running: bool,
+    /// The list that missed so much that another has to confirm it.
+    doubted: Option<u32>,
 }
 
 impl DiffTracker {
@@ -72,10 +58,16 @@ impl DiffTracker {
                     self.on_service_gone(id);
                 }
             }
-            Change::EndpointSliceApplied(slice) => self.on_slice(&slice),
+            Change::EndpointSliceApplied(slice) => self.on_slice(slice),
             Change::EndpointSliceGone(key) => {
-                if let Some(id) = self.slices.id(&key) {
+                if let Some(id) = self.sources.id(&Source::EndpointSlice(key)) {
                     self.on_slice_gone(id);
+                }
+            }
+            Change::PodApplied(pod) => self.on_pod(pod),
+            Change::PodGone(pod) => {
+                if let Some(id) = self.sources.id(&Source::Pod(pod)) {
+                    self.on_pod_gone(id);
                 }
             }
             Change::NodeApplied(node) => self.on_node(&node),
@@ -86,12 +78,12 @@ impl DiffTracker {
             }
             Change::ResyncBegin(kind) => {
                 let resync = self.resync_mut(kind);
-                *resync = Resync { number: resync.number.wrapping_add(1), running: true };
+                *resync = Resync { number: resync.number.wrapping_add(1), running: true, ..*resync };
             }
             Change::ResyncDone(kind) => {
-                let resync = self.resync_mut(kind);
-                if core::mem::take(&mut resync.running) {
+                if core::mem::take(&mut self.resync_mut(kind).running) {
                     self.drop_unseen(kind);
+                    self.confirm_observation(kind);
                 }
             }
         }
@@ -101,43 +93,74 @@ impl DiffTracker {
         match kind {
             Kind::Service => &mut self.resyncs.services,
             Kind::EndpointSlice => &mut self.resyncs.slices,
+            Kind::Pod => &mut self.resyncs.pods,
             Kind::Node => &mut self.resyncs.nodes,
         }
     }
 
     /// What the list that just ended did not name is gone.
     fn drop_unseen(&mut self, kind: Kind) {
-        let number = self.resync_mut(kind).number;
         match kind {
             Kind::Service => {
-                let unseen = |state: &ServiceState| state.intent.is_some() && state.seen != number;
-                let gone: Vec<_> =
-                    self.services.iter().filter(|row| unseen(row.2)).map(|row| row.0).collect();
+                let rows = self.services.iter().filter(|(.., state)| state.intent.is_some());
+                let rows: Vec<_> = rows.map(|(id, _, state)| (id, state.seen)).collect();
+                let gone = self.missing(kind, rows);
                 gone.into_iter().for_each(|id| self.on_service_gone(id));
             }
             Kind::EndpointSlice => {
-                let gone: Vec<_> =
-                    self.slices.iter().filter(|row| row.2.seen != number).map(|row| row.0).collect();
+                let rows = self.sources.iter().filter(|(_, key, _)| matches!(key, Source::EndpointSlice(_)));
+                let rows: Vec<_> = rows.map(|(id, _, state)| (id, state.seen)).collect();
+                let gone = self.missing(kind, rows);
                 gone.into_iter().for_each(|id| self.on_slice_gone(id));
             }
+            Kind::Pod => {
+                let is_live = |state: &SourceState| state.pod.as_ref().is_some_and(|pod| pod.is_live);
+                let rows = self.sources.iter().filter(|(.., state)| is_live(state));
+                let rows: Vec<_> = rows.map(|(id, _, state)| (id, state.seen)).collect();
+                let gone = self.missing(kind, rows);
+                gone.into_iter().for_each(|id| self.on_pod_gone(id));
+            }
             Kind::Node => {
-                let unseen = |node: &NodeState| node.exists && node.seen != number;
-                let gone: Vec<_> = self.nodes.iter().filter(|row| unseen(row.2)).map(|row| row.0).collect();
+                let rows = self.nodes.iter().filter(|(.., node)| node.exists);
+                let rows: Vec<_> = rows.map(|(id, _, node)| (id, node.seen)).collect();
+                let gone = self.missing(kind, rows);
                 gone.into_iter().for_each(|id| self.on_node_gone(id));
             }
         }
     }
 
+    /// Those that the list which has just ended did not name; but if they are too many to believe it, only those that the
+    /// list before did not name either, and was not believed for.
+    fn missing<T>(&mut self, kind: Kind, rows: Vec<(Id<T>, u32)>) -> Vec<Id<T>> {
+        let Resync { number, doubted, .. } = *self.resync_mut(kind);
+        let of = rows.len();
+        let mut missing: Vec<_> = rows.into_iter().filter(|(_, seen)| *seen != number).collect();
+        let all = missing.len();
+        let is_doubtful = self.config.is_mass_deletion(all, of);
+        if is_doubtful {
+            // Numbers never wrap in practice: four billion lists are more than a century of one each second.
+            missing.retain(|(_, seen)| doubted.is_some_and(|doubted| *seen < doubted));
+        }
+        let unconfirmed = all - missing.len();
+        self.resync_mut(kind).doubted = (unconfirmed > 0).then_some(number);
+        if unconfirmed > 0 {
+            self.notices.push_back(Notice::DeletionsHeld { kind, missing: unconfirmed, of });
+        }
+        missing.into_iter().map(|(id, _)| id).collect()
+    }
+
     fn on_service(&mut self, service: Service) {
         let id = self.services.intern(&service.id);
         self.services[id].seen = self.resyncs.services.number;
-        let state = &self.services[id];
-        let renamed = state.key.as_ref() != Some(&service.key) || state.intent.is_none();
-        if !renamed && state.intent.as_ref() == Some(&service.intent) {
+        if service.version.is_before(self.services[id].version) {
             return;
         }
+        self.note_object(id, &service);
+        let state = &self.services[id];
+        let renamed = state.key.as_ref() != Some(&service.key) || state.intent.is_none();
+        let is_same = state.intent.as_ref() == Some(&service.intent);
         if let Intent::Rejected(rejection) = &service.intent
-            && state.intent.as_ref() != Some(&service.intent)
+            && !is_same
         {
             self.notices.push_back(Notice::Rejected {
                 service: service.id.clone(),
@@ -150,7 +173,35 @@ impl DiffTracker {
         }
         self.services[id].key = Some(service.key);
         self.services[id].intent = Some(service.intent);
+        if let Some(slot) = self.services[id].egress.take() {
+            // Its UID is the name of an outbound service, which is refused from now on.
+            self.slots[slot].service = None;
+            self.bind_egress(slot);
+            self.refresh_slot(slot);
+        }
         self.refresh_service(id);
+    }
+
+    /// Takes in what the object says of our own writes on it. What is in doubt is settled by a repetition, not by what may
+    /// have been read before.
+    fn note_object(&mut self, id: Id<ServiceState>, service: &Service) {
+        let state = &mut self.services[id];
+        state.version = state.version.max(service.version);
+        let finalizers = match service.finalizers {
+            Finalizers::None => Observed::Absent,
+            Finalizers::Partial => Observed::Present(false),
+            Finalizers::Complete => Observed::Present(true),
+        };
+        let ingress = match service.ingress.as_slice() {
+            [] => Observed::Absent,
+            ips => Observed::Present(ips.to_vec()),
+        };
+        if !matches!(state.object.finalizers, Observed::Unknown(_)) {
+            state.object.finalizers = finalizers;
+        }
+        if !matches!(state.object.ingress, Observed::Unknown(_)) {
+            state.object.ingress = ingress;
+        }
     }
 
     /// Makes the slices that name this Service, by name or by UID, its own.
@@ -158,7 +209,7 @@ impl DiffTracker {
         self.unbind(id);
         let ObjectKey { namespace, .. } = &service.key;
         let by_uid = ServiceRef::Uid { namespace: namespace.clone(), id: service.id.clone() };
-        let names = [ServiceRef::Name(service.key.clone()), by_uid];
+        let names = [ServiceRef::Name(service.key.clone()), by_uid].map(SlotKey::Service);
         for name in &names {
             if let Some(former) = self.slots.id(name).and_then(|slot| self.slots[slot].service) {
                 // Another Service of this name: it was deleted, and the news of it is still on its way or lost.
@@ -174,8 +225,16 @@ impl DiffTracker {
     }
 
     fn on_service_gone(&mut self, id: Id<ServiceState>) {
-        self.services[id].intent = None;
+        let state = &mut self.services[id];
+        state.intent = None;
+        // Whatever is said of a Service of this UID from now on is news.
+        state.version = ResourceVersion::default();
+        state.object = ServiceObject::default();
         self.unbind(id);
+        let egress = EgressName::new(self.services.key(id).as_str()).ok();
+        if let Some(slot) = egress.and_then(|name| self.slots.id(&SlotKey::Egress(name))) {
+            self.bind_egress(slot);
+        }
         self.refresh_service(id);
     }
 
@@ -185,87 +244,6 @@ impl DiffTracker {
             self.slots[slot].service = None;
             self.refresh_slot(slot);
             self.forget_slot(slot);
-        }
-    }
-
-    fn on_slice(&mut self, slice: &EndpointSlice) {
-        let id = self.slices.intern(&slice.key);
-        self.slices[id].seen = self.resyncs.slices.number;
-        let slot = self.slots.intern(&slice.service);
-        let former = self.slices[id].slot.replace(slot);
-        if former != Some(slot) {
-            if let Some(former) = former {
-                self.slots[former].slices.remove(&id);
-                self.forget_slot(former);
-            }
-            self.slots[slot].slices.insert(id);
-        }
-        let touched = self.replace_endpoints(id, slice.endpoints.as_slice());
-        if former.is_some_and(|former| former != slot) {
-            self.refresh_slice(id);
-        }
-        self.settle_addresses(touched);
-    }
-
-    fn on_slice_gone(&mut self, id: Id<Slice>) {
-        let touched = self.replace_endpoints(id, &[]);
-        if let Some(slot) = self.slices.remove(id).slot {
-            self.slots[slot].slices.remove(&id);
-            self.forget_slot(slot);
-        }
-        self.settle_addresses(touched);
-    }
-
-    /// Makes the claims of a slice these, and gives the addresses whose claims changed. Both lists are sorted by address,
-    /// so that what did not change is only compared, not looked up.
-    fn replace_endpoints(&mut self, id: Id<Slice>, endpoints: &[Endpoint]) -> Vec<Id<Address>> {
-        let known = core::mem::take(&mut self.slices[id].endpoints);
-        let mut known = known.into_iter().peekable();
-        let mut claimed = Vec::with_capacity(endpoints.len());
-        let mut touched = Vec::new();
-        for endpoint in endpoints {
-            while let Some(address) = known.next_if(|&known| self.ip(known) < endpoint.address) {
-                self.withdraw_claim(address, id);
-                touched.push(address);
-            }
-            let same = known.next_if(|&known| self.ip(known) == endpoint.address);
-            let address = match same {
-                Some(address) => address,
-                None => self.addresses.table.intern(&endpoint.address),
-            };
-            let former = same.and_then(|address| self.claim(address, id)).map(|claim| claim.node);
-            claimed.push(address);
-            if former.is_some_and(|node| *self.nodes.key(node) == endpoint.node) {
-                continue;
-            }
-            if former.is_some() {
-                self.withdraw_claim(address, id);
-            }
-            let node = self.nodes.intern(&endpoint.node);
-            self.addresses.table[address].claims.push(Claim { slice: id, node });
-            self.nodes[node].addresses.insert(address);
-            touched.push(address);
-        }
-        for address in known {
-            self.withdraw_claim(address, id);
-            touched.push(address);
-        }
-        self.slices[id].endpoints = claimed;
-        touched
-    }
-
-    /// A slice has at most one claim on an address.
-    fn claim(&self, address: Id<Address>, slice: Id<Slice>) -> Option<Claim> {
-        self.addresses.table[address].claims.iter().copied().find(|claim| claim.slice == slice)
-    }
-
-    fn withdraw_claim(&mut self, address: Id<Address>, slice: Id<Slice>) {
-        let Some(Claim { node, .. }) = self.claim(address, slice) else { return };
-        let claims = &mut self.addresses.table[address].claims;
-        claims.retain(|claim| claim.slice != slice);
-        if !claims.iter().any(|claim| claim.node == node) {
-            self.nodes[node].addresses.remove(address);
-            self.forget_node(node);
         }
     }
 
@@ -280,6 +258,11 @@ impl DiffTracker {
         if changed.contains(&true) {
             self.refresh_node(id);
         }
+    }
+
+    /// Whether some node has an IPv6 address, so that pods may leave with IPv6.
+    pub(crate) fn is_dual_stack(&self) -> bool {
+        self.ipv6_nodes > 0
     }
 
     fn on_node_gone(&mut self, id: Id<NodeState>) {
@@ -300,6 +283,15 @@ impl DiffTracker {
         if let Some(location) = location {
             self.locations[location].nodes.push(id);
         }
+        if family == IpFamily::V6 {
+            let before = self.is_dual_stack();
+            self.ipv6_nodes += usize::from(location.is_some());
+            self.ipv6_nodes -= usize::from(former.is_some());
+            if before != self.is_dual_stack() {
+                let outbound = self.services.iter().filter(|(.., state)| state.egress.is_some());
+                self.refresh_services(outbound.map(|(id, ..)| id).collect());
+            }
+        }
         if let Some(former) = former {
             self.locations[former].nodes.retain(|node| *node != id);
             self.forget_location(former);
@@ -312,19 +304,6 @@ impl DiffTracker {
         self.settle_addresses(addresses);
     }
 
-    /// Examines all addresses of the slices that name their Service by this slot.
-    pub(crate) fn refresh_slot(&mut self, slot: Id<Slot>) {
-        let slices: Vec<_> = self.slots[slot].slices.iter().copied().collect();
-        slices.into_iter().for_each(|slice| self.refresh_slice(slice));
-    }
-
-    fn refresh_slice(&mut self, slice: Id<Slice>) {
-        // Every address here is claimed by this slice, so none is dropped on the way.
-        for at in 0..self.slices[slice].endpoints.len() {
-            self.refresh_address(self.slices[slice].endpoints[at]);
-        }
-    }
-
     /// Examines these addresses, each named once, and drops those that nobody needs any more.
     fn settle_addresses(&mut self, addresses: Vec<Id<Address>>) {
         for address in addresses {
@@ -333,14 +312,7 @@ impl DiffTracker {
         }
     }
 
-    fn forget_slot(&mut self, slot: Id<Slot>) {
-        let row = &self.slots[slot];
-        if row.service.is_none() && row.slices.is_empty() {
-            self.slots.remove(slot);
-        }
-    }
-
-    fn forget_node(&mut self, node: Id<NodeState>) {
+    pub(crate) fn forget_node(&mut self, node: Id<NodeState>) {
         let row = &self.nodes[node];
         if !row.exists && row.addresses.is_empty() {
             self.nodes.remove(node);

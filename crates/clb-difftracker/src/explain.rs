@@ -3,11 +3,14 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::address::{Address, Work};
-use crate::batch::Lane;
+use crate::address::{Address, QueueKey, Urgency, Work};
+use crate::batch::{InFlight, Lane};
+use crate::change::{PodRef, Source};
 use crate::ids::{Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
+use crate::latency::Latency;
+use crate::lifecycle::Step;
 use crate::notice::Phase;
-use crate::service::{Role, ServiceState, Step, Wait};
+use crate::service::{Role, ServiceState, Standing, Wait};
 use crate::table::Id;
 use crate::tracker::{DiffTracker, Timer};
 
@@ -29,19 +32,34 @@ pub struct ServiceStatus {
 /// Why a service or an address is not, or not yet, as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
-    /// A slice puts the address on a node that is not known, or has no IP of the address's family.
+    /// A source puts the address on a node that is not known, or has no IP of the address's family.
     WaitingForNode {
-        /// The slice.
-        slice: ObjectKey,
+        /// The source.
+        source: Source,
         /// The node.
         node: NodeName,
         /// The family that the node would need an IP of.
         family: IpFamily,
     },
-    /// A slice names a Service that is not known, or wants no load balancer of the address's family.
+    /// A slice names a Service that is not known, or wants no load balancer of the address's family; or a pod an outbound
+    /// service that it cannot have, or that has no public IP of the family.
     NoService {
-        /// The slice.
-        slice: ObjectKey,
+        /// The source.
+        source: Source,
+    },
+    /// The endpoint terminates, and its Service has others that are ready.
+    Terminating {
+        /// The source.
+        source: Source,
+    },
+    /// It is not ours, and stays as it is.
+    Foreign,
+    /// A full list would have it deleted, with so much else that a second list has to confirm it.
+    Unconfirmed,
+    /// The pod's finalizer stays while the gateway holds these addresses that the pod had, or may.
+    Lingering {
+        /// The addresses.
+        addresses: Vec<Ip>,
     },
     /// The service is not registered yet, so nothing can name it.
     NotRegistered {
@@ -87,11 +105,22 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |at: &Timestamp| at.as_millis();
         match self {
-            Self::WaitingForNode { slice, node, family } => {
-                write!(f, "waiting for an {family} address of node {node} of slice {slice}")
+            Self::WaitingForNode { source, node, family } => {
+                write!(f, "waiting for an {family} address of node {node} of {source}")
             }
-            Self::NoService { slice } => {
-                write!(f, "slice {slice} belongs to no load balancer of this family")
+            Self::NoService { source: source @ Source::EndpointSlice(_) } => {
+                write!(f, "{source} belongs to no load balancer of this family")
+            }
+            Self::NoService { source: source @ Source::Pod(_) } => {
+                write!(f, "{source} has no outbound service of this family")
+            }
+            Self::Terminating { source } => {
+                write!(f, "it terminates, and the Service of {source} has endpoints that are ready")
+            }
+            Self::Foreign => f.write_str("not ours"),
+            Self::Unconfirmed => f.write_str("a second full list has to confirm that it is to be deleted"),
+            Self::Lingering { addresses } => {
+                write!(f, "the gateway still holds, or may hold, {addresses:?}")
             }
             Self::NotRegistered { service } => write!(f, "service {service} is not registered yet"),
             Self::RegistrationInDoubt => {
@@ -128,18 +157,33 @@ pub struct Stats {
     pub queued_resources: usize,
     /// Services waiting for a place in an `updateServices`.
     pub queued_registrations: usize,
+    /// Objects to be written in Kubernetes.
+    pub queued_objects: usize,
     /// Operations in flight.
     pub in_flight: usize,
+    /// Services that are not as they should be.
+    pub unsettled_services: usize,
+    /// Since when the service that has not been as it should be for longest is not.
+    pub oldest_service: Option<Timestamp>,
+    /// Since when the address that waits for longest, in the queue or in flight, waits.
+    pub oldest_address: Option<Timestamp>,
+    /// How long services took from a change to everything being as it should be.
+    pub service_latency: Latency,
+    /// How long addresses took from a change to the gateway's acknowledgement.
+    pub address_latency: Latency,
 }
 
 impl DiffTracker {
-    /// Whether Azure is known to hold exactly what the cluster asks for, with nothing under way. What is rejected, or
-    /// waits for a node, asks for nothing.
+    /// Whether Azure and Kubernetes are known to hold exactly what the cluster asks for, with nothing under way. What is
+    /// rejected, or waits for a node, asks for nothing; and a pod that leaves keeps its finalizer as long as a Service
+    /// still balances load to its address.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.in_flight.is_empty()
             && self.addresses.unsettled == 0
-            && self.services.iter().all(|(_, _, state)| state.next_step() == Step::Settled)
+            && self.unsettled.is_empty()
+            && self.object_queue.is_empty()
+            && !self.reading.is_first()
     }
 
     /// Where a service stands; `None` for one that wants nothing and has nothing left.
@@ -149,7 +193,7 @@ impl DiffTracker {
         Some(ServiceStatus {
             key: state.key.clone(),
             phase: state.phase?,
-            ingress: state.ingress,
+            ingress: state.resources.public_ip.possible().and_then(|ip| ip.address),
             addresses: state.references,
             failures: state.failures,
         })
@@ -160,18 +204,25 @@ impl DiffTracker {
     pub fn explain_service(&self, service: &ServiceId) -> Vec<Explanation> {
         let Some(id) = self.services.id(service) else { return Vec::new() };
         let ServiceState { in_flight, wait, failures, references, .. } = &self.services[id];
-        let step = self.services[id].next_step();
+        match self.services[id].standing {
+            Standing::Ours => {}
+            Standing::Foreign => return alloc::vec![Explanation::Foreign],
+            Standing::Unconfirmed => return alloc::vec![Explanation::Unconfirmed],
+        }
+        let step = self.services[id].next_step(self.is_dual_stack());
         let lane = matches!(step, Step::Registration(_)).then_some(Lane::Services);
         let state = match step {
             Step::Settled => return Vec::new(),
             _ if in_flight.is_some() => return alloc::vec![Explanation::InFlight],
             Step::Drain => return alloc::vec![Explanation::Draining { addresses: *references }],
-            Step::Resource(_) | Step::Registration(_) => match (wait, self.timers.get(Timer::Service(id))) {
-                (Wait::Backoff | Wait::Parked(_), Some(at)) => {
-                    Explanation::Retrying { failures: *failures, at }
+            Step::Resource(_) | Step::Registration(_) | Step::Object(_) => {
+                match (wait, self.timers.get(Timer::Service(id))) {
+                    (Wait::Backoff | Wait::Parked(_), Some(at)) => {
+                        Explanation::Retrying { failures: *failures, at }
+                    }
+                    (Wait::Backoff | Wait::Parked(_) | Wait::No, _) => Explanation::Queued,
                 }
-                (Wait::Backoff | Wait::Parked(_) | Wait::No, _) => Explanation::Queued,
-            },
+            }
         };
         [state].into_iter().chain(self.explain_waiting(lane)).collect()
     }
@@ -197,20 +248,44 @@ impl DiffTracker {
         explanations
     }
 
+    /// Why a pod's finalizer is not as it should be; empty if it is, or if there is no such pod.
+    #[must_use]
+    pub fn explain_pod(&self, pod: &PodRef) -> Vec<Explanation> {
+        let Some(id) = self.sources.id(&Source::Pod(pod.clone())) else { return Vec::new() };
+        let Some(state) = &self.sources[id].pod else { return Vec::new() };
+        let explanation = if state.in_flight.is_some() {
+            Some(Explanation::InFlight)
+        } else if let Some(at) = self.timers.get(Timer::Pod(id)) {
+            Some(Explanation::Retrying { failures: state.failures, at })
+        } else if state.next_step().is_some() {
+            Some(Explanation::Queued)
+        } else if !state.lingering.is_empty() && !state.is_live {
+            let mut addresses: Vec<_> = state.lingering.iter().map(|&address| self.ip(address)).collect();
+            addresses.sort_unstable();
+            Some(Explanation::Lingering { addresses })
+        } else {
+            None
+        };
+        explanation.into_iter().collect()
+    }
+
     /// Why claims on an address do not count.
     fn explain_claims(&self, address: Id<Address>) -> impl Iterator<Item = Explanation> {
         let family = self.ip(address).family();
         self.addresses.table[address].claims.iter().filter_map(move |claim| {
-            let slice = self.slices.key(claim.slice).clone();
-            let slot = self.slices[claim.slice].slot;
+            let source = self.sources.key(claim.source).clone();
+            let slot = self.sources[claim.source].slot;
             let service = slot.and_then(|slot| self.slots[slot].service);
             let role = service.map(|service| self.services[service].role);
-            if role.and_then(Role::family) != Some(family) {
-                return Some(Explanation::NoService { slice });
+            if !role.is_some_and(|role| role.counts_for(family)) {
+                return Some(Explanation::NoService { source });
+            }
+            if service.is_some_and(|service| !self.is_eligible(*claim, address, service)) {
+                return Some(Explanation::Terminating { source });
             }
             if self.nodes[claim.node].location(family).is_none() {
                 let node = self.nodes.key(claim.node).clone();
-                return Some(Explanation::WaitingForNode { slice, node, family });
+                return Some(Explanation::WaitingForNode { source, node, family });
             }
             let expecting = service.filter(|_| matches!(role, Some(Role::Expecting(_))));
             expecting
@@ -236,8 +311,31 @@ impl DiffTracker {
             quarantined_addresses: self.addresses.quarantined(),
             queued_resources: self.resource_queue.len(),
             queued_registrations: self.registration_queue.len(),
+            queued_objects: self.object_queue.len(),
             in_flight: self.in_flight.len(),
+            unsettled_services: self.unsettled.len(),
+            oldest_service: self.unsettled.first().map(|(since, _)| *since),
+            oldest_address: self.oldest_waiting().and_then(|number| self.ages.time_of(number)),
+            service_latency: self.ages.services,
+            address_latency: self.ages.addresses,
         }
+    }
+
+    /// The smallest number of an address in the queue or in flight.
+    pub(crate) fn oldest_waiting(&self) -> Option<u64> {
+        let first_addition = QueueKey { urgency: Urgency::Addition, since: 0 };
+        let queue = &self.addresses.queue;
+        let queued = [queue.range(..first_addition).next(), queue.range(first_addition..).next()];
+        let queued = queued.into_iter().flatten().map(|(key, _)| key.since);
+        let moves = self.in_flight.values().flat_map(|flying| match flying {
+            InFlight::Addresses(batch) => batch.moves.as_slice(),
+            InFlight::Resource { .. }
+            | InFlight::Service { .. }
+            | InFlight::Pod { .. }
+            | InFlight::Reading { .. }
+            | InFlight::Services { .. } => &[],
+        });
+        queued.chain(moves.filter_map(|step| step.since)).min()
     }
 
     /// How many addresses wait for a node that is not known, or has no IP of their family. Looks at all addresses.

@@ -10,6 +10,8 @@ use core::net::IpAddr;
 /// For an inbound Service this is the Kubernetes UID. NRP compares names without regard to case and has one
 /// namespace for inbound and outbound services, so two spellings are one identity. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct ServiceId(Arc<str>);
 
 impl ServiceId {
@@ -34,6 +36,94 @@ impl ServiceId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it has the form of a UUID, as the UID of every Service has: 8-4-4-4-12 hexadecimal digits.
+    #[must_use]
+    pub fn is_uuid(&self) -> bool {
+        let mut groups = self.0.split('-');
+        let lengths =
+            groups.by_ref().map(|group| group.bytes().all(|b| b.is_ascii_hexdigit()).then_some(group.len()));
+        lengths.eq([8, 4, 4, 4, 12].map(Some))
+    }
+}
+
+/// The name of an outbound service: the value of a pod's egress label, in lower case.
+///
+/// Azure names a NAT gateway and public IPs after it, so it is shorter and stricter than a [`ServiceId`]:
+/// `^[a-z0-9]([a-z0-9._-]{0,71}[a-z0-9_])?$`, and not the name of the cluster's own gateway.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EgressName(ServiceId);
+
+impl EgressName {
+    /// The outbound service named by the label's value `label`, in any case.
+    ///
+    /// # Errors
+    /// [`EgressNameError`] for a name that Azure would refuse, or that is not ours to use.
+    pub fn new(label: &str) -> Result<Self, EgressNameError> {
+        let name = label.to_ascii_lowercase();
+        let is_end = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let is_inner = |c: &u8| is_end(c) || matches!(c, b'.' | b'_' | b'-');
+        let is_well_formed = match name.as_bytes() {
+            [] => false,
+            [only] => is_end(only),
+            [first, inner @ .., last] => {
+                is_end(first) && inner.iter().all(is_inner) && (is_end(last) || *last == b'_')
+            }
+        };
+        match () {
+            () if name == RESERVED_NAT_GATEWAY => Err(EgressNameError::Reserved),
+            () if name.len() > MAX_EGRESS_LENGTH => Err(EgressNameError::TooLong { length: name.len() }),
+            () if is_well_formed => Ok(Self(ServiceId(name.into()))),
+            () => Err(EgressNameError::Malformed),
+        }
+    }
+
+    /// The name under which it is registered in the gateway.
+    #[must_use]
+    pub fn id(&self) -> &ServiceId {
+        &self.0
+    }
+}
+
+/// The cluster's own outbound gateway, which is never ours.
+pub(crate) const RESERVED_NAT_GATEWAY: &str = "default-natgw";
+
+/// ARM's 80 characters, less the length of `-pip-v6`.
+const MAX_EGRESS_LENGTH: usize = MAX_NAME_LENGTH - "-pip-v6".len();
+
+/// Why the value of an egress label is not usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EgressNameError {
+    /// Its public IPs could not be named after it.
+    #[error(
+        "an egress name of {length} characters is longer than the {MAX_EGRESS_LENGTH} that leave room for the names of its public IPs"
+    )]
+    TooLong {
+        /// How many there are.
+        length: usize,
+    },
+    /// It is empty, or has a character that Azure does not allow there.
+    #[error(
+        "an egress name begins with a letter or digit, ends with one or with _, and has only these and . _ - between"
+    )]
+    Malformed,
+    /// It is the name of the cluster's own gateway.
+    #[error("{RESERVED_NAT_GATEWAY} is the cluster's own outbound gateway")]
+    Reserved,
+}
+
+impl TryFrom<String> for ServiceId {
+    type Error = IdError;
+
+    fn try_from(name: String) -> Result<Self, IdError> {
+        Self::new(&name)
+    }
+}
+
+impl From<ServiceId> for String {
+    fn from(id: ServiceId) -> Self {
+        Self::from(id.as_str())
     }
 }
 
@@ -62,6 +152,7 @@ pub enum IdError {
 
 /// Namespace and name of a Kubernetes object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ObjectKey {
     /// The namespace.
     pub namespace: String,
@@ -76,8 +167,57 @@ impl ObjectKey {
     }
 }
 
+/// The UID of a Kubernetes object. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct Uid(Arc<str>);
+
+impl Uid {
+    /// The UID as the API server spells it.
+    pub fn new(uid: impl Into<Arc<str>>) -> Self {
+        Self(uid.into())
+    }
+
+    /// The UID as the API server spells it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The version of a Kubernetes object, greater for later ones of one kind.
+///
+/// The API server writes decimal numbers that grow with each write, and since Kubernetes 1.35 promises it (KEP-5504). Zero
+/// stands for a version that is not known, and is not compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct ResourceVersion(u64);
+
+impl ResourceVersion {
+    /// The version `number`.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whether it is known to be older than `other`.
+    pub(crate) fn is_before(self, other: Self) -> bool {
+        self.0 != 0 && self < other
+    }
+}
+
 /// The name of a Kubernetes Node. Cloning is cheap, and so is comparing clones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
@@ -95,6 +235,8 @@ impl NodeName {
 
 /// An IP address in its one canonical form: an IPv4-mapped IPv6 address is the IPv4 address it maps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "IpAddr", into = "IpAddr"))]
 pub struct Ip(IpAddr);
 
 impl Ip {
@@ -114,6 +256,12 @@ impl Ip {
     }
 }
 
+impl From<Ip> for IpAddr {
+    fn from(ip: Ip) -> Self {
+        ip.get()
+    }
+}
+
 impl From<IpAddr> for Ip {
     fn from(ip: IpAddr) -> Self {
         Self(ip.to_canonical())
@@ -122,6 +270,7 @@ impl From<IpAddr> for Ip {
 
 /// An IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum IpFamily {
     /// IPv4.
     V4,
@@ -143,6 +292,8 @@ impl fmt::Display for IpFamily {
 /// The tracker only compares moments and adds durations to them; it never asks what time it is. Moments handed
 /// in must not run backwards; one that does is taken as the latest seen so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct Timestamp(u64);
 
 impl Timestamp {
@@ -189,6 +340,8 @@ macro_rules! shown_as_text {
 
 shown_as_text! {
     ServiceId => |id| id.0;
+    EgressName => |name| name.0;
+    Uid => |uid| uid.0;
     NodeName => |node| node.0;
     Ip => |ip| ip.0;
     ObjectKey => |key| format_args!("{}/{}", key.namespace, key.name);

@@ -18,7 +18,7 @@
 //! **Sources own what they contribute.** An EndpointSlice *claims* addresses for its Service on a node; replacing or
 //! removing the slice withdraws exactly its own claims. A claim counts while its Service has, or is to have, a load balancer
 //! of the address's family, and its node is known and has an IP of it. Where claims name different locations, the one made
-//! last decides. A slice may come before its Service or its nodes: its claims begin to count when they do.
+//! last decides. An endpoint that terminates and still serves counts while its Service has no ready one. A slice may come before its Service or its nodes: its claims begin to count when they do.
 //!
 //! **Each service has one next step**, a function of what is wanted and what Azure holds (`service::next_step`): public
 //! IP, load balancer, registration on the way in; withdrawal of addresses, clearing of the backend pool, load balancer,
@@ -34,11 +34,6 @@
 //!
 //! **Nobody knows is an answer.** After an unknown outcome, what the call touched counts as there where deleting too early
 //! would hurt, and as not there where relying on it would, until a repetition settles it.
-//!
-//! # What is not here yet
-//!
-//! Outbound services (egress), Kubernetes writes (finalizers, status) as operations, and observations of what Azure
-//! already holds at start. A tracker begins with the belief that Azure holds nothing of ours.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -54,32 +49,50 @@ mod batch;
 mod change;
 mod config;
 mod desired;
+mod diff;
 mod explain;
 mod ids;
+mod latency;
+mod lifecycle;
 mod load_balancer;
 mod notice;
+mod object_outcome;
+mod observation;
 mod operation;
 mod outcome;
+mod pod;
+mod reading;
 mod retry;
 mod service;
 mod size;
 mod snapshot;
+mod source;
 mod table;
 mod timer;
 mod tracker;
 
 pub use change::{
-    Change, Endpoint, EndpointSlice, Endpoints, Intent, Kind, Node, Rejection, Service, ServiceRef,
+    Change, Condition, Endpoint, EndpointSlice, Endpoints, Finalizers, Intent, Kind, Node, Pod, PodRef,
+    Rejection, Service, ServiceRef, Source,
 };
 pub use config::Config;
+pub use diff::{AddressDifference, Difference, ServiceDifference};
 pub use explain::{Explanation, ServiceStatus, Stats};
-pub use ids::{IdError, Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
+pub use ids::{
+    EgressName, EgressNameError, IdError, Ip, IpFamily, NodeName, ObjectKey, ResourceVersion, ServiceId,
+    Timestamp, Uid,
+};
+pub use latency::{LATENCY_BUCKETS, Latency};
+pub use lifecycle::{NatGateway, Observed, PublicIp, Registration, Resources, ServiceObject};
 pub use load_balancer::{FrontendPort, IdleTimeout, LoadBalancerSpec, MAX_RULES, Protocol, Rule, SpecError};
 pub use notice::{Notice, Phase};
+pub use observation::{
+    GatewayContent, Observation, ObservedLocation, ObservedResource, ObservedService, Owner, ResourceContent,
+};
 pub use operation::{
     Action, AddressUpdate, AddressesUpdate, Failure, FailureKind, GatewayRequest, LocationUpdate, Operation,
-    OperationId, Outcome, RegistrationUpdate, ResourceRequest, ServiceUpdate, Success,
+    OperationId, Outcome, PodRequest, RegistrationUpdate, ResourceRequest, ServiceRequest, ServiceUpdate,
+    Success,
 };
-pub use service::{Observed, Registration, Resources};
-pub use snapshot::{AddressSnapshot, ServiceSnapshot, Snapshot};
+pub use snapshot::{AddressSnapshot, InFlightSnapshot, PodSnapshot, ServiceSnapshot, Snapshot};
 pub use tracker::{DiffTracker, Reason};

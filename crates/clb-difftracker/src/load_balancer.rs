@@ -10,6 +10,7 @@ use crate::ids::IpFamily;
 ///
 /// The order of rules carries no meaning; they are kept sorted so that equal specs compare equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LoadBalancerSpec {
     family: IpFamily,
     idle_timeout: IdleTimeout,
@@ -67,6 +68,7 @@ pub const MAX_RULES: usize = 1500;
 
 /// One port of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rule {
     /// The transport protocol.
     pub protocol: Protocol,
@@ -84,6 +86,7 @@ impl Rule {
 
 /// A transport protocol that the load balancer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Protocol {
     /// TCP.
     Tcp,
@@ -102,6 +105,8 @@ impl fmt::Display for Protocol {
 
 /// A port that clients connect to, 1–65534: Azure does not accept 65535 on a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u16", into = "u16"))]
 pub struct FrontendPort(NonZeroU16);
 
 impl FrontendPort {
@@ -120,6 +125,8 @@ impl FrontendPort {
 
 /// After how many minutes without traffic a flow is forgotten, 4–30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u8", into = "u8"))]
 pub struct IdleTimeout(u8);
 
 impl IdleTimeout {
@@ -173,4 +180,56 @@ pub enum SpecError {
         /// The backend port they share.
         port: NonZeroU16,
     },
+}
+
+/// Reading checks what building checks.
+#[cfg(feature = "serde")]
+mod reading {
+    use alloc::vec::Vec;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    use super::{FrontendPort, IdleTimeout, IpFamily, LoadBalancerSpec, Rule};
+
+    impl<'de> Deserialize<'de> for LoadBalancerSpec {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            #[derive(serde::Deserialize)]
+            #[serde(rename = "LoadBalancerSpec")]
+            struct Unchecked {
+                family: IpFamily,
+                idle_timeout: IdleTimeout,
+                rules: Vec<Rule>,
+            }
+            let Unchecked { family, idle_timeout, rules } = Unchecked::deserialize(deserializer)?;
+            Self::new(family, idle_timeout, rules).map_err(D::Error::custom)
+        }
+    }
+
+    impl TryFrom<u16> for FrontendPort {
+        type Error = &'static str;
+
+        fn try_from(port: u16) -> Result<Self, Self::Error> {
+            Self::new(port).ok_or("a frontend port is between 1 and 65534")
+        }
+    }
+
+    impl From<FrontendPort> for u16 {
+        fn from(port: FrontendPort) -> Self {
+            port.get()
+        }
+    }
+
+    impl TryFrom<u8> for IdleTimeout {
+        type Error = &'static str;
+
+        fn try_from(minutes: u8) -> Result<Self, Self::Error> {
+            Self::from_minutes(minutes).ok_or("an idle timeout is between 4 and 30 minutes")
+        }
+    }
+
+    impl From<IdleTimeout> for u8 {
+        fn from(timeout: IdleTimeout) -> Self {
+            timeout.minutes()
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use alloc::string::String;
 
-use crate::change::Rejection;
-use crate::ids::{Ip, ObjectKey, ServiceId, Timestamp};
+use crate::change::{Kind, PodRef, Rejection};
+use crate::ids::{EgressName, Ip, ObjectKey, ServiceId, Timestamp};
 use crate::operation::{FailureKind, OperationId};
 
 /// Something that people should hear, as an event on an object, a condition, or a line in a log.
@@ -28,6 +28,37 @@ pub enum Notice {
         key: ObjectKey,
         /// Why, and what to do about it.
         rejection: Rejection,
+    },
+    /// Pods ask for an outbound service whose name is the UID of a Service; NRP has one namespace, and the Service has it.
+    /// Said when the two meet; the pods do not get the outbound service while the Service exists.
+    EgressRefused {
+        /// The name of the outbound service.
+        egress: EgressName,
+        /// The Service's name in the cluster.
+        service: Option<ObjectKey>,
+    },
+    /// A full list would delete more than is believed at once (see [`Config::max_deleted`](crate::Config::max_deleted)). What
+    /// it misses stays until a second list says the same: list again.
+    DeletionsHeld {
+        /// What was listed; [`Kind::Service`] also when Azure was read and the cluster knows too little of what is there.
+        kind: Kind,
+        /// How many would go.
+        missing: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// A write on a pod did not succeed.
+    PodFailed {
+        /// The operation.
+        operation: OperationId,
+        /// The pod.
+        pod: PodRef,
+        /// What follows.
+        kind: FailureKind,
+        /// What the server said.
+        message: String,
+        /// When it is tried again at the earliest.
+        retry_at: Timestamp,
     },
     /// An operation did not succeed.
     Failed {

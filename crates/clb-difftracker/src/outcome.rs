@@ -3,21 +3,22 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::address::{Address, QueueKey, Urgency, Work};
+use crate::address::{Address, Holdings, QueueKey, Urgency, Work};
 use crate::batch::{AddressBatch, InFlight, Lane, Move};
-use crate::ids::{ServiceId, Timestamp};
+use crate::ids::{IpFamily, ServiceId, Timestamp};
+use crate::lifecycle::{NatGateway, Observed, PublicIp, Registration, Step};
 use crate::notice::Notice;
 use crate::operation::{
     Failure, FailureKind, OperationId, Outcome, RegistrationUpdate, ResourceRequest, Success,
 };
-use crate::service::{Observed, Registration, ServiceState, Step, Wait};
+use crate::service::{ServiceState, Standing, Wait};
 use crate::table::Id;
 use crate::tracker::{DiffTracker, Timer};
 
 type RegistrationUpdates = Vec<(Id<ServiceState>, RegistrationUpdate)>;
 
 /// Whom a refusal concerns.
-enum Blame {
+pub(crate) enum Blame {
     /// Everything that draws on the same budget.
     Everyone,
     /// The whole request, whatever is in it.
@@ -29,7 +30,7 @@ enum Blame {
     Content,
 }
 
-fn blame(kind: FailureKind) -> Blame {
+pub(crate) fn blame(kind: FailureKind) -> Blame {
     match kind {
         FailureKind::Throttled { .. } => Blame::Everyone,
         FailureKind::Conflict | FailureKind::Transient => Blame::Request { slow: false },
@@ -45,20 +46,59 @@ impl DiffTracker {
         }
         match in_flight {
             InFlight::Resource { service, request } => {
-                self.services[service].in_flight = None;
+                self.end_operation(service);
                 self.on_resource_outcome(operation, service, &request, outcome);
                 self.refresh_service(service);
+            }
+            InFlight::Service { service, request } => {
+                self.end_operation(service);
+                self.on_service_object_outcome(operation, service, request, outcome);
+                self.refresh_service(service);
+            }
+            InFlight::Pod { pod, request } => self.on_pod_outcome(operation, pod, request, outcome),
+            InFlight::Reading { began } => {
+                self.close_call();
+                self.on_reading_outcome(operation, began, outcome);
             }
             InFlight::Services { updates, suspected } => {
                 self.close_call();
                 let ids: Vec<_> = updates.iter().map(|&(id, _)| id).collect();
-                ids.iter().for_each(|&id| self.services[id].in_flight = None);
+                ids.iter().for_each(|&id| self.end_operation(id));
                 self.on_services_outcome(operation, updates, suspected, outcome);
                 self.refresh_services(ids);
             }
             InFlight::Addresses(batch) => {
                 self.close_call();
                 self.on_addresses_outcome(operation, batch, outcome);
+            }
+        }
+    }
+
+    /// Nothing is in flight for this service any more; readings that began before say nothing of it.
+    fn end_operation(&mut self, id: Id<ServiceState>) {
+        let touched = self.next_number();
+        let state = &mut self.services[id];
+        state.in_flight = None;
+        state.touched = touched;
+    }
+
+    fn on_reading_outcome(&mut self, operation: OperationId, began: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Succeeded(Success::Gateway(content)) => {
+                self.gateway.services.failures = 0;
+                self.take_in_gateway(began, content);
+                self.refresh_all();
+            }
+            // An answer without content teaches nothing, and is asked for again when there is a reason to.
+            Outcome::Succeeded(Success::Done | Success::PublicIp(_) | Success::Written(_)) => {}
+            Outcome::Failed(failure) | Outcome::Unknown(failure) => {
+                self.gateway.is_contradicted = true;
+                let retry_at = match blame(failure.kind) {
+                    Blame::Everyone => self.close_door(failure.kind),
+                    Blame::Request { slow } => self.hold_lane(Lane::Services, slow),
+                    Blame::Content => self.hold_lane(Lane::Services, true),
+                };
+                self.tell_failure(operation, None, failure, retry_at);
             }
         }
     }
@@ -70,31 +110,35 @@ impl DiffTracker {
         request: &ResourceRequest,
         outcome: Outcome,
     ) {
-        let is_deletion =
-            matches!(request, ResourceRequest::DeleteLoadBalancer | ResourceRequest::DeletePublicIp);
         let failure = match outcome {
-            Outcome::Succeeded(success) => return self.on_resource_done(id, request, success),
+            Outcome::Succeeded(success) => return self.on_resource_done(id, request, &success),
             // What is not there is deleted.
-            Outcome::Failed(Failure { kind: FailureKind::NotFound, .. }) if is_deletion => {
-                return self.on_resource_done(id, request, Success::Done);
+            Outcome::Failed(Failure { kind: FailureKind::NotFound, .. }) if request.is_deletion() => {
+                return self.on_resource_done(id, request, &Success::Done);
             }
             Outcome::Failed(failure) => failure,
             Outcome::Unknown(failure) => {
-                let resources = &mut self.services[id].resources;
-                match request {
-                    ResourceRequest::PutPublicIp(family) => resources.public_ip = Observed::Unknown(*family),
-                    ResourceRequest::PutLoadBalancer(spec) => {
-                        resources.load_balancer = Observed::Unknown(spec.clone());
-                    }
-                    ResourceRequest::DeleteLoadBalancer => resources.load_balancer.doubt(),
-                    ResourceRequest::DeletePublicIp => resources.public_ip.doubt(),
-                }
+                self.doubt_resource(id, request);
                 failure
             }
         };
-        if failure.kind == FailureKind::NotFound && matches!(request, ResourceRequest::PutLoadBalancer(_)) {
-            // The frontend's public IP: it is not where we believed it to be.
-            self.services[id].resources.public_ip.doubt();
+        if failure.kind == FailureKind::NotFound {
+            // What it refers to: that is not where we believed it to be.
+            let resources = &mut self.services[id].resources;
+            match request {
+                ResourceRequest::PutLoadBalancer(_) => resources.public_ip.doubt(),
+                ResourceRequest::PutNatGateway { .. } => {
+                    resources.public_ip.doubt();
+                    resources.second_public_ip.doubt();
+                }
+                ResourceRequest::DetachNatGateway => resources.nat_gateway = Observed::Absent,
+                ResourceRequest::PutPublicIp(_)
+                | ResourceRequest::PutSecondPublicIp
+                | ResourceRequest::DeleteLoadBalancer
+                | ResourceRequest::DeleteNatGateway
+                | ResourceRequest::DeletePublicIp
+                | ResourceRequest::DeleteSecondPublicIp => {}
+            }
         }
         let retry_at = match blame(failure.kind) {
             Blame::Everyone => self.close_door(failure.kind),
@@ -108,23 +152,71 @@ impl DiffTracker {
         self.tell_failure(operation, service, failure, retry_at);
     }
 
-    fn on_resource_done(&mut self, id: Id<ServiceState>, request: &ResourceRequest, success: Success) {
-        let state = &mut self.services[id];
-        let resources = &mut state.resources;
+    /// Nobody knows whether a request was applied.
+    fn doubt_resource(&mut self, id: Id<ServiceState>, request: &ResourceRequest) {
+        let resources = &mut self.services[id].resources;
+        let lacks_tag = resources.lacks_tag(request);
+        // As it would be, but with the address that it may have had before, and still without the tag that it may lack.
+        let put = |before: &Observed<PublicIp>, family| {
+            let before = before.possible().filter(|ip| ip.family == family);
+            let address = before.and_then(|ip| ip.address);
+            Observed::Unknown(PublicIp { family, address, tagged: before.is_none_or(|ip| ip.tagged) })
+        };
         match request {
-            ResourceRequest::PutPublicIp(family) => resources.public_ip = Observed::Present(*family),
+            ResourceRequest::PutPublicIp(family) => resources.public_ip = put(&resources.public_ip, *family),
+            ResourceRequest::PutSecondPublicIp => {
+                resources.second_public_ip = put(&resources.second_public_ip, IpFamily::V6);
+            }
+            ResourceRequest::PutLoadBalancer(_) | ResourceRequest::PutNatGateway { .. } if lacks_tag => {
+                resources.load_balancer.doubt();
+                resources.nat_gateway.doubt();
+            }
             ResourceRequest::PutLoadBalancer(spec) => {
-                resources.load_balancer = Observed::Present(spec.clone());
+                resources.load_balancer = Observed::Unknown(Some(spec.clone()));
+            }
+            ResourceRequest::PutNatGateway { ipv6 } => {
+                resources.nat_gateway = Observed::Unknown(NatGateway::Attached { ipv6: *ipv6 });
+            }
+            ResourceRequest::DetachNatGateway | ResourceRequest::DeleteNatGateway => {
+                resources.nat_gateway.doubt();
+            }
+            ResourceRequest::DeleteLoadBalancer => resources.load_balancer.doubt(),
+            ResourceRequest::DeletePublicIp => resources.public_ip.doubt(),
+            ResourceRequest::DeleteSecondPublicIp => resources.second_public_ip.doubt(),
+        }
+    }
+
+    fn on_resource_done(&mut self, id: Id<ServiceState>, request: &ResourceRequest, success: &Success) {
+        let address = match success {
+            Success::PublicIp(ip) => Some(*ip),
+            Success::Done | Success::Written(_) | Success::Gateway(_) => None,
+        };
+        let put = |family| Observed::Present(PublicIp { family, address, tagged: true });
+        let resources = &mut self.services[id].resources;
+        match request {
+            ResourceRequest::PutPublicIp(family) => resources.public_ip = put(*family),
+            ResourceRequest::PutSecondPublicIp => resources.second_public_ip = put(IpFamily::V6),
+            ResourceRequest::PutLoadBalancer(spec) => {
+                resources.load_balancer = Observed::Present(Some(spec.clone()));
+            }
+            ResourceRequest::PutNatGateway { ipv6 } => {
+                resources.nat_gateway = Observed::Present(NatGateway::Attached { ipv6: *ipv6 });
+            }
+            ResourceRequest::DetachNatGateway => {
+                resources.nat_gateway = Observed::Present(NatGateway::Detached);
             }
             ResourceRequest::DeleteLoadBalancer => resources.load_balancer = Observed::Absent,
+            ResourceRequest::DeleteNatGateway => resources.nat_gateway = Observed::Absent,
             ResourceRequest::DeletePublicIp => resources.public_ip = Observed::Absent,
+            ResourceRequest::DeleteSecondPublicIp => resources.second_public_ip = Observed::Absent,
         }
-        state.ingress = match (request, success) {
-            (ResourceRequest::PutPublicIp(_), Success::PublicIp(ip)) => Some(ip),
-            (ResourceRequest::DeletePublicIp, _) => None,
-            (_, Success::Done | Success::PublicIp(_)) => state.ingress,
-        };
-        self.on_progress(id);
+        let again = Step::Resource(request.clone());
+        if self.services[id].next_step(self.is_dual_stack()) == again {
+            // A public IP without an address yet.
+            self.back_off(id);
+        } else {
+            self.on_progress(id);
+        }
     }
 
     fn on_services_outcome(
@@ -144,12 +236,15 @@ impl DiffTracker {
                 for &(id, update) in &updates {
                     let registration = &mut self.services[id].resources.registration;
                     match update {
-                        RegistrationUpdate::Register => {
+                        RegistrationUpdate::RegisterInbound => {
                             *registration = Observed::Unknown(Registration::WithPool);
                         }
-                        RegistrationUpdate::ClearPool | RegistrationUpdate::Unregister => {
-                            registration.doubt();
+                        RegistrationUpdate::RegisterOutbound => {
+                            *registration = Observed::Unknown(Registration::WithNatGateway);
                         }
+                        RegistrationUpdate::ClearPool
+                        | RegistrationUpdate::ClearNatGateway
+                        | RegistrationUpdate::Unregister => registration.doubt(),
                     }
                 }
                 failure
@@ -178,8 +273,10 @@ impl DiffTracker {
 
     fn on_registration_done(&mut self, id: Id<ServiceState>, update: RegistrationUpdate) {
         self.services[id].resources.registration = match update {
-            RegistrationUpdate::Register => Observed::Present(Registration::WithPool),
+            RegistrationUpdate::RegisterInbound => Observed::Present(Registration::WithPool),
             RegistrationUpdate::ClearPool => Observed::Present(Registration::WithoutPool),
+            RegistrationUpdate::RegisterOutbound => Observed::Present(Registration::WithNatGateway),
+            RegistrationUpdate::ClearNatGateway => Observed::Present(Registration::WithoutNatGateway),
             RegistrationUpdate::Unregister => Observed::Absent,
         };
         self.on_progress(id);
@@ -198,11 +295,21 @@ impl DiffTracker {
                 self.now
             }
             (_, FailureKind::Invalid) => self.park(id, Step::Registration(update)),
-            (RegistrationUpdate::Register, FailureKind::NotFound) => {
-                // The pool it names: the load balancer is not where we believed it to be, nor perhaps its public IP.
+            (
+                RegistrationUpdate::RegisterInbound | RegistrationUpdate::RegisterOutbound,
+                FailureKind::NotFound,
+            ) => {
+                // What it names: that is not where we believed it to be, nor perhaps its public IPs.
                 let resources = &mut self.services[id].resources;
                 resources.public_ip.doubt();
+                resources.second_public_ip.doubt();
                 resources.load_balancer.doubt();
+                resources.nat_gateway.doubt();
+                self.back_off(id)
+            }
+            (_, FailureKind::StillReferenced) => {
+                // Some address names it that we know nothing of: what the gateway holds has to be read.
+                self.gateway.is_contradicted = true;
                 self.back_off(id)
             }
             _ => self.back_off(id),
@@ -228,6 +335,8 @@ impl DiffTracker {
             }
         }
         let is_done = matches!(outcome, Outcome::Succeeded(_));
+        let touched = self.next_number();
+        locations.iter().for_each(|&location| self.locations[location].touched = touched);
         for step in &moves {
             let queued = |since| Work::Queued(QueueKey { urgency: Urgency::Addition, since });
             self.set_work(step.address, step.since.filter(|_| !is_done).map_or(Work::InSync, queued));
@@ -235,15 +344,16 @@ impl DiffTracker {
         let failure = match outcome {
             Outcome::Succeeded(_) => {
                 self.gateway.addresses.failures = 0;
+                self.note_latency(&moves);
                 if !suspected {
                     // Those that were in doubt were sent whole.
                     locations.iter().for_each(|&location| self.locations[location].in_doubt = false);
                 }
-                moves.iter().for_each(|step| self.set_holdings(step.address, &step.applied()));
+                moves.iter().for_each(|step| self.replace_holdings(step, step.applied()));
                 None
             }
             Outcome::Failed(failure) => {
-                moves.iter().for_each(|step| self.set_holdings(step.address, &step.before));
+                moves.iter().for_each(|step| self.replace_holdings(step, step.before.clone()));
                 Some(failure)
             }
             Outcome::Unknown(failure) => {
@@ -279,6 +389,25 @@ impl DiffTracker {
         self.refresh_services(services);
     }
 
+    fn note_latency(&mut self, moves: &[Move]) {
+        let began = |step: &Move| step.since.and_then(|since| self.ages.time_of(since));
+        let times: Vec<_> = moves.iter().filter_map(began).collect();
+        times.into_iter().for_each(|time| self.ages.addresses.record(self.now.since(time)));
+        if let Some(oldest) = self.oldest_waiting() {
+            self.ages.forget_before(oldest);
+        }
+    }
+
+    /// Takes in what the locations of a request hold of an address. What others were meanwhile observed to hold stays.
+    fn replace_holdings(&mut self, step: &Move, mut holdings: Holdings) {
+        for held in self.addresses.holdings(step.address) {
+            if !step.locations().any(|location| location == held.location) {
+                holdings.push(held);
+            }
+        }
+        self.set_holdings(step.address, &holdings);
+    }
+
     /// Leaves an address out until it changes, or for long.
     fn quarantine(&mut self, refused: &Move, failure: &Failure) -> Timestamp {
         let retry_at = self.backoff.slow(self.now);
@@ -293,11 +422,14 @@ impl DiffTracker {
     /// NRP does not know a service that we believed to be registered: one of those that this address names.
     fn doubt_registrations(&mut self, refused: &Move) {
         for id in refused.named() {
-            self.services[id].resources.registration.doubt();
+            match self.services[id].standing {
+                Standing::Ours => self.services[id].resources.registration.doubt(),
+                Standing::Foreign | Standing::Unconfirmed => self.gateway.is_contradicted = true,
+            }
         }
     }
 
-    fn on_progress(&mut self, id: Id<ServiceState>) {
+    pub(crate) fn on_progress(&mut self, id: Id<ServiceState>) {
         let state = &mut self.services[id];
         state.failures = 0;
         state.wait = Wait::No;
@@ -305,7 +437,7 @@ impl DiffTracker {
     }
 
     /// Waits before anything else is done for a service.
-    fn back_off(&mut self, id: Id<ServiceState>) -> Timestamp {
+    pub(crate) fn back_off(&mut self, id: Id<ServiceState>) -> Timestamp {
         let state = &mut self.services[id];
         state.failures = state.failures.saturating_add(1);
         state.wait = Wait::Backoff;
@@ -315,7 +447,7 @@ impl DiffTracker {
     }
 
     /// Waits long before the same step is taken for a service again; another step need not wait.
-    fn park(&mut self, id: Id<ServiceState>, step: Step) -> Timestamp {
+    pub(crate) fn park(&mut self, id: Id<ServiceState>, step: Step) -> Timestamp {
         let state = &mut self.services[id];
         state.failures = state.failures.saturating_add(1);
         state.wait = Wait::Parked(Box::new(step));
@@ -363,7 +495,7 @@ impl DiffTracker {
         at
     }
 
-    fn tell_failure(
+    pub(crate) fn tell_failure(
         &mut self,
         operation: OperationId,
         service: Option<ServiceId>,

@@ -1,18 +1,25 @@
 //! The tracker: what goes in, what comes out, and in which order.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+
+use smallvec::SmallVec;
 
 use crate::address::{Address, Addresses, Location, Work};
 use crate::batch::{Gateway, InFlight, Lane};
-use crate::change::{Change, ServiceRef};
+use crate::change::{Change, Source};
 use crate::config::Config;
-use crate::desired::{NodeState, Resync, Slice, Slot};
+use crate::desired::{NodeState, Resync};
 use crate::ids::{Ip, NodeName, ObjectKey, ServiceId, Timestamp};
+use crate::latency::Ages;
+use crate::lifecycle::Step;
 use crate::notice::Notice;
+use crate::observation::Observation;
 use crate::operation::{Action, Operation, OperationId, Outcome};
+use crate::reading::Reading;
 use crate::retry::Backoff;
-use crate::service::{self, ServiceState, Step, Wait};
+use crate::service::{self, ServiceState, Wait};
+use crate::source::{Slot, SlotKey, SourceState};
 use crate::table::{Id, Table};
 use crate::timer::Timers;
 
@@ -20,8 +27,8 @@ use crate::timer::Timers;
 ///
 /// # Contract
 ///
-/// Inputs are [`handle_change`](Self::handle_change), [`handle_outcome`](Self::handle_outcome) and
-/// [`handle_timeout`](Self::handle_timeout). After any of them, or several in a row, drain the outputs in this order:
+/// Inputs are [`handle_change`](Self::handle_change), [`handle_observation`](Self::handle_observation),
+/// [`handle_outcome`](Self::handle_outcome) and [`handle_timeout`](Self::handle_timeout). After any of them, or several in a row, drain the outputs in this order:
 ///
 /// 1. [`poll_operation`](Self::poll_operation) until it gives `None`. Every operation taken is owed exactly one outcome,
 ///    in any order and at any later time; one that is never answered blocks what depends on it for ever, so whoever
@@ -37,11 +44,15 @@ use crate::timer::Timers;
 ///
 /// For the operations taken, whatever the inputs:
 ///
+/// * no Azure resource is made for a Service before its finalizers are confirmed, and they are removed only when nothing of it
+///   is left or may be; a pod's is removed only when the gateway holds none of its addresses, nor may;
 /// * an address names only services that are known to be registered;
 /// * a service is not unregistered, nor its backend pool cleared, while an address may still name it;
-/// * a load balancer is deleted only after its pool reference is cleared, a public IP only after its load balancer;
+/// * a load balancer is deleted only after its pool reference is cleared, a NAT gateway only after both references between it
+///   and the ServiceGateway are, and a public IP only after what uses it;
 /// * an address that moves is removed from its old location in the request that adds it to the new one, or before;
-/// * at most one operation is in flight on the gateway, and at most one for each service.
+/// * nothing that is not ours is changed or deleted;
+/// * at most one operation is in flight on the gateway, and at most one for each service and each pod.
 ///
 /// If inputs stop and operations succeed in the end, the gateway comes to equal the cluster, and then no further operation
 /// is given.
@@ -55,18 +66,30 @@ pub struct DiffTracker {
 
     // What the cluster asks for.
     pub(crate) services: Table<ServiceId, ServiceState>,
-    pub(crate) slots: Table<ServiceRef, Slot>,
-    pub(crate) slices: Table<ObjectKey, Slice>,
+    pub(crate) slots: Table<SlotKey, Slot>,
+    pub(crate) sources: Table<Source, SourceState>,
+    /// The pod that bears a name now.
+    pub(crate) pod_names: Table<ObjectKey, Option<Id<SourceState>>>,
     pub(crate) nodes: Table<NodeName, NodeState>,
+    /// How many nodes have an IPv6 address.
+    pub(crate) ipv6_nodes: usize,
     pub(crate) resyncs: Resyncs,
 
     // Where both sides meet.
     pub(crate) addresses: Addresses,
     pub(crate) locations: Table<Ip, Location>,
+    pub(crate) reading: Reading,
+    /// How many services are not to be touched.
+    pub(crate) kept: usize,
+    /// Addresses that pods had and that the gateway holds, or may, with these pods.
+    pub(crate) lingering: BTreeMap<Id<Address>, SmallVec<[Id<SourceState>; 1]>>,
 
     // What differs.
     pub(crate) registration_queue: BTreeMap<u64, Id<ServiceState>>,
     pub(crate) resource_queue: BTreeMap<u64, Id<ServiceState>>,
+    pub(crate) object_queue: BTreeMap<u64, Subject>,
+    /// The services that are not as they should be, those for longest first.
+    pub(crate) unsettled: BTreeSet<(Timestamp, Id<ServiceState>)>,
 
     // What is under way.
     pub(crate) gateway: Gateway,
@@ -77,6 +100,14 @@ pub struct DiffTracker {
     pub(crate) notices: VecDeque<Notice>,
     pub(crate) numbers: u64,
     pub(crate) changes: u64,
+    pub(crate) ages: Ages,
+}
+
+/// A Kubernetes object to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Service(Id<ServiceState>),
+    Pod(Id<SourceState>),
 }
 
 /// The lists being read.
@@ -84,6 +115,7 @@ pub struct DiffTracker {
 pub(crate) struct Resyncs {
     pub(crate) services: Resync,
     pub(crate) slices: Resync,
+    pub(crate) pods: Resync,
     pub(crate) nodes: Resync,
 }
 
@@ -100,12 +132,15 @@ pub(crate) enum Timer {
     Interval,
     /// Nothing is done for this service before.
     Service(Id<ServiceState>),
+    /// Nothing is written on this pod before.
+    Pod(Id<SourceState>),
     /// This address is not sent before.
     Address(Id<Address>),
 }
 
 /// Why [`DiffTracker::poll_timeout`] wants to be called back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reason {
     /// The server asked for a pause of everything.
     Throttled,
@@ -117,6 +152,8 @@ pub enum Reason {
     MinInterval,
     /// An operation of this service failed and is due again.
     ServiceRetry(ServiceId),
+    /// A write on this pod failed and is due again.
+    PodRetry(ObjectKey),
     /// This quarantined address is due for another try.
     AddressRetry(Ip),
 }
@@ -131,13 +168,20 @@ impl DiffTracker {
             now: Timestamp::default(),
             services: Table::default(),
             slots: Table::default(),
-            slices: Table::default(),
+            sources: Table::default(),
+            pod_names: Table::default(),
             nodes: Table::default(),
+            ipv6_nodes: 0,
             resyncs: Resyncs::default(),
             addresses: Addresses::default(),
             locations: Table::default(),
+            reading: Reading::default(),
+            kept: 0,
+            lingering: BTreeMap::new(),
             registration_queue: BTreeMap::new(),
             resource_queue: BTreeMap::new(),
+            object_queue: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
             gateway: Gateway::default(),
             in_flight: BTreeMap::new(),
             throttled: 0,
@@ -145,6 +189,7 @@ impl DiffTracker {
             notices: VecDeque::new(),
             numbers: 0,
             changes: 0,
+            ages: Ages::default(),
         }
     }
 
@@ -154,6 +199,16 @@ impl DiffTracker {
         self.advance(now);
         self.changes += 1;
         self.take_in(change);
+    }
+
+    /// A part of a full reading of what Azure holds. Only the end of it costs anything, and it costs as much as there is.
+    ///
+    /// A tracker that is new believes that Azure holds nothing. If it may hold something, hand in the cluster (each kind as a
+    /// full list) and a reading before the first [`poll_operation`](Self::poll_operation): then everything that was left
+    /// behind, half made or half deleted, is a difference like any other.
+    pub fn handle_observation(&mut self, observation: Observation, now: Timestamp) {
+        self.advance(now);
+        self.observe(observation);
     }
 
     /// An operation ended. An outcome of an operation that is not in flight (told twice, or from another tracker) is
@@ -175,6 +230,12 @@ impl DiffTracker {
                     self.services[service].wait = Wait::No;
                     self.refresh_service(service);
                 }
+                Timer::Pod(pod) => {
+                    if let Some(state) = &mut self.sources[pod].pod {
+                        state.wait = Wait::No;
+                    }
+                    self.refresh_pod(pod);
+                }
                 Timer::Address(address) => {
                     self.set_work(address, Work::InSync);
                     self.refresh_address(address);
@@ -188,11 +249,12 @@ impl DiffTracker {
     #[must_use]
     pub fn poll_operation(&mut self, now: Timestamp) -> Option<Operation> {
         self.handle_timeout(now);
-        if self.timers.get(Timer::Door).is_some() {
-            return None;
-        }
         let id = OperationId(self.numbers + 1);
-        let (action, in_flight) = self.next_gateway_request(id).or_else(|| self.next_resource_request(id))?;
+        let mut next = self.next_object_request(id);
+        if next.is_none() && self.timers.get(Timer::Door).is_none() {
+            next = self.next_gateway_request(id).or_else(|| self.next_resource_request(id));
+        }
+        let (action, in_flight) = next?;
         self.numbers = id.0;
         self.in_flight.insert(id, in_flight);
         Some(Operation { id, action })
@@ -218,12 +280,17 @@ impl DiffTracker {
             Timer::Window(_) => Reason::BatchWindow,
             Timer::Interval => Reason::MinInterval,
             Timer::Service(service) => Reason::ServiceRetry(self.services.key(service).clone()),
+            Timer::Pod(pod) => Reason::PodRetry(self.sources.key(pod).key().clone()),
             Timer::Address(address) => Reason::AddressRetry(self.ip(address)),
         }
     }
 
     fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
+        if self.addresses.unsettled == 0 {
+            self.ages.forget_before(self.numbers + 1);
+        }
+        self.ages.begin(self.numbers, self.now);
     }
 
     /// A number greater than all before.
@@ -235,28 +302,54 @@ impl DiffTracker {
     /// Works out anew what a service needs: whether addresses may name it, its place in the queues, its phase; and drops
     /// one of which nothing is left.
     pub(crate) fn refresh_service(&mut self, id: Id<ServiceState>) {
-        let state = &mut self.services[id];
-        let role = state.derive_role();
-        if core::mem::replace(&mut state.role, role) != role {
-            for slot in self.services[id].slots.into_iter().flatten() {
-                self.refresh_slot(slot);
-            }
-        }
-        self.queue_service(id);
+        self.refresh_role(id);
+        let step = self.services[id].next_step(self.is_dual_stack());
+        self.note_settled(id, step == Step::Settled);
+        self.queue_service(id, &step);
         self.tell_phase(id);
-        if self.services[id].is_forgettable() {
+        let state = &self.services[id];
+        if state.is_forgettable() && !self.reading.may_contradict(state.touched) {
             self.timers.clear(Timer::Service(id));
             self.services.remove(id);
         }
     }
 
-    fn queue_service(&mut self, id: Id<ServiceState>) {
+    /// What a service is to addresses, and what follows for those claimed for it.
+    pub(crate) fn refresh_role(&mut self, id: Id<ServiceState>) {
+        let is_dual_stack = self.is_dual_stack();
         let state = &mut self.services[id];
-        let step = state.next_step();
+        let role = state.derive_role(is_dual_stack);
+        if core::mem::replace(&mut state.role, role) != role {
+            let state = &self.services[id];
+            for slot in state.slots.into_iter().chain([state.egress]).flatten() {
+                self.refresh_slot(slot);
+            }
+        }
+    }
+
+    fn note_settled(&mut self, id: Id<ServiceState>, is_settled: bool) {
+        let now = self.now;
+        let state = &mut self.services[id];
+        match (state.unsettled, is_settled) {
+            (None, false) => {
+                state.unsettled = Some(now);
+                self.unsettled.insert((now, id));
+            }
+            (Some(since), true) => {
+                state.unsettled = None;
+                self.unsettled.remove(&(since, id));
+                self.ages.services.record(now.since(since));
+            }
+            (None, true) | (Some(_), false) => {}
+        }
+    }
+
+    fn queue_service(&mut self, id: Id<ServiceState>, step: &Step) {
+        let state = &mut self.services[id];
         let waits = match &state.wait {
             Wait::No => false,
             Wait::Backoff => true,
-            Wait::Parked(parked) => **parked == step,
+            Wait::Parked(parked) => **parked == *step,
         };
         if !waits && state.wait != Wait::No {
             state.wait = Wait::No;
@@ -267,34 +360,37 @@ impl DiffTracker {
         let wanted = match step {
             Step::Resource(_) if is_free => Some(service::Queue::Resources),
             Step::Registration(_) if is_free => Some(service::Queue::Registrations),
-            Step::Resource(_) | Step::Registration(_) | Step::Settled | Step::Drain => None,
+            Step::Object(_) if is_free => Some(service::Queue::Objects),
+            Step::Resource(_) | Step::Registration(_) | Step::Object(_) | Step::Settled | Step::Drain => None,
         };
         if queued.map(|(queue, _)| queue) == wanted {
             return;
         }
-        if let Some((queue, number)) = queued {
-            self.queue_mut(queue).remove(&number);
+        match queued {
+            Some((service::Queue::Resources, number)) => drop(self.resource_queue.remove(&number)),
+            Some((service::Queue::Registrations, number)) => drop(self.registration_queue.remove(&number)),
+            Some((service::Queue::Objects, number)) => drop(self.object_queue.remove(&number)),
+            None => {}
         }
         let number = self.next_number();
-        if wanted == Some(service::Queue::Registrations) && self.registration_queue.is_empty() {
-            self.open_window(Lane::Services);
-        }
-        if let Some(queue) = wanted {
-            self.queue_mut(queue).insert(number, id);
+        match wanted {
+            Some(service::Queue::Resources) => drop(self.resource_queue.insert(number, id)),
+            Some(service::Queue::Registrations) => {
+                if self.registration_queue.is_empty() {
+                    self.open_window(Lane::Services);
+                }
+                self.registration_queue.insert(number, id);
+            }
+            Some(service::Queue::Objects) => drop(self.object_queue.insert(number, Subject::Service(id))),
+            None => {}
         }
         self.services[id].queued = wanted.map(|queue| (queue, number));
     }
 
-    fn queue_mut(&mut self, queue: service::Queue) -> &mut BTreeMap<u64, Id<ServiceState>> {
-        match queue {
-            service::Queue::Resources => &mut self.resource_queue,
-            service::Queue::Registrations => &mut self.registration_queue,
-        }
-    }
-
     fn tell_phase(&mut self, id: Id<ServiceState>) {
+        let is_dual_stack = self.is_dual_stack();
         let state = &mut self.services[id];
-        let to = state.derive_phase();
+        let to = state.derive_phase(is_dual_stack);
         let from = core::mem::replace(&mut state.phase, to);
         if from != to {
             let key = state.key.clone();
@@ -303,20 +399,54 @@ impl DiffTracker {
     }
 
     fn next_resource_request(&mut self, operation: OperationId) -> Option<(Action, InFlight)> {
-        let flying = self.in_flight.len() - usize::from(self.gateway.in_flight);
-        if flying >= self.config.max_resource_operations.max(1) {
+        let is_resource = |flying: &&InFlight| matches!(flying, InFlight::Resource { .. });
+        if self.in_flight.values().filter(is_resource).count() >= self.config.max_resource_operations.max(1) {
             return None;
         }
         loop {
             let (_, id) = self.resource_queue.pop_first()?;
             self.services[id].queued = None;
             // What is queued here has such a step: a refresh follows every change of it.
-            if let Step::Resource(request) = self.services[id].next_step() {
+            if let Step::Resource(request) = self.services[id].next_step(self.is_dual_stack()) {
                 self.services[id].in_flight = Some(operation);
                 self.tell_phase(id);
                 let service = self.services.key(id).clone();
-                let action = Action::Resource { service, request: request.clone() };
+                let adopt = self.services[id].resources.lacks_tag(&request);
+                let action = Action::Resource { service, adopt, request: request.clone() };
                 return Some((action, InFlight::Resource { service: id, request }));
+            }
+        }
+    }
+
+    fn next_object_request(&mut self, operation: OperationId) -> Option<(Action, InFlight)> {
+        let is_object =
+            |flying: &&InFlight| matches!(flying, InFlight::Service { .. } | InFlight::Pod { .. });
+        if self.in_flight.values().filter(is_object).count() >= self.config.max_object_operations.max(1) {
+            return None;
+        }
+        loop {
+            // As above: what is queued here has such a step.
+            match self.object_queue.pop_first()?.1 {
+                Subject::Service(id) => {
+                    self.services[id].queued = None;
+                    let step = self.services[id].next_step(self.is_dual_stack());
+                    if let (Step::Object(request), Some(key)) = (step, self.services[id].key.clone()) {
+                        self.services[id].in_flight = Some(operation);
+                        self.tell_phase(id);
+                        let service = self.services.key(id).clone();
+                        let action = Action::Service { service, key, request };
+                        return Some((action, InFlight::Service { service: id, request }));
+                    }
+                }
+                Subject::Pod(id) => {
+                    let Source::Pod(pod) = self.sources.key(id).clone() else { continue };
+                    let Some(state) = &mut self.sources[id].pod else { continue };
+                    state.queued = None;
+                    if let Some(request) = state.next_step() {
+                        state.in_flight = Some(operation);
+                        return Some((Action::Pod { pod, request }, InFlight::Pod { pod: id, request }));
+                    }
+                }
             }
         }
     }

@@ -17,5 +17,5 @@ mod world;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (config, steps) = steps::from_bytes(bytes);
-    steps::walk(config, &steps).settle();
+    steps::walk(&config, &steps).settle();
 });

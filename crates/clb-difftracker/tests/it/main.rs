@@ -4,8 +4,11 @@
 
 mod azure;
 mod cluster;
+mod egress;
 mod explorer;
+mod objects;
 mod properties;
+mod restore;
 mod scenarios;
 mod steps;
 mod trouble;

@@ -22,7 +22,7 @@ fn sl_01_a_service_is_made_in_order_and_addresses_come_last() {
     let expected = [
         put_ip(A),
         put_lb(A, &[80]),
-        services(&[(A, RegistrationUpdate::Register)]),
+        services(&[(A, RegistrationUpdate::RegisterInbound)]),
         locations(&[
             ("192.168.0.1", replace(&[("10.0.0.1", &[A])])),
             ("192.168.0.2", replace(&[("10.0.0.2", &[A])])),
@@ -38,12 +38,13 @@ fn sl_01_a_service_is_made_in_order_and_addresses_come_last() {
 fn nw_46_services_that_are_ready_share_one_registration_request() {
     let mut world = world();
     let actions = world.response([wanted(A, &[80]), wanted(B, &[80])]);
-    let both = services(&[(A, RegistrationUpdate::Register), (B, RegistrationUpdate::Register)]);
+    let both =
+        services(&[(A, RegistrationUpdate::RegisterInbound), (B, RegistrationUpdate::RegisterInbound)]);
     let mut expected = vec![put_ip(A), put_ip(B), put_lb(A, &[80]), put_lb(B, &[80])];
     // A is ready first and goes alone; what becomes ready while that call runs would go together.
     expected.extend([
-        services(&[(A, RegistrationUpdate::Register)]),
-        services(&[(B, RegistrationUpdate::Register)]),
+        services(&[(A, RegistrationUpdate::RegisterInbound)]),
+        services(&[(B, RegistrationUpdate::RegisterInbound)]),
     ]);
     assert_eq!(actions, expected);
 
@@ -163,14 +164,14 @@ fn sl_37_a_change_of_family_replaces_the_public_ip() {
         resource(A, ResourceRequest::DeletePublicIp),
         resource(A, ResourceRequest::PutPublicIp(IpFamily::V6)),
         resource(A, ResourceRequest::PutLoadBalancer(spec(IpFamily::V6, &[80]))),
-        services(&[(A, RegistrationUpdate::Register)]),
+        services(&[(A, RegistrationUpdate::RegisterInbound)]),
     ];
     assert_eq!(world.response([v6(A)]), expected);
 }
 
 #[test]
 fn a_service_replaced_under_its_name_hands_over_its_slices() {
-    let renamed = |number, intent| Change::ServiceApplied(Service { id: id(number), key: name(A), intent });
+    let renamed = |number, intent| Change::ServiceApplied(Service::new(id(number), name(A), intent));
     let mut world =
         settled([wanted(A, &[80]), node("n1", "192.168.0.1"), slice("s", A, &[("10.0.0.1", "n1")])]);
     // The news of the old one's deletion never came.
@@ -185,9 +186,7 @@ fn ep_09_a_slice_that_names_its_service_by_uid_needs_its_namespace_too() {
         Change::EndpointSliceApplied(EndpointSlice {
             key: ObjectKey::new(namespace, "s"),
             service: ServiceRef::Uid { namespace: namespace.to_string(), id: id(A) },
-            endpoints: [Endpoint { address: ip("10.0.0.1"), node: NodeName::new("n1") }]
-                .into_iter()
-                .collect(),
+            endpoints: [Endpoint::ready(ip("10.0.0.1"), NodeName::new("n1"))].into_iter().collect(),
         })
     };
     let mut world = settled([wanted(A, &[80]), node("n1", "192.168.0.1"), by_uid("elsewhere")]);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clb_difftracker::{
-    Action, AddressesUpdate, Change, Config, DiffTracker, Failure, FailureKind, GatewayRequest, Ip,
-    LocationUpdate, Notice, Operation, Outcome, ServiceId, Success, Timestamp,
+    Action, AddressesUpdate, Change, Config, DiffTracker, Failure, FailureKind, GatewayRequest, Ip, Kind,
+    LocationUpdate, Notice, Observation, Operation, Outcome, ServiceId, Success, Timestamp,
 };
 
 use crate::azure::{Azure, Locations};
@@ -30,22 +30,30 @@ pub(crate) struct World {
     /// Every operation taken, in order.
     pub(crate) taken: Vec<Operation>,
     /// Actions of which nobody knows whether they were applied may be repeated.
-    doubtful: BTreeMap<Option<ServiceId>, u32>,
+    doubtful: BTreeMap<String, u32>,
+    /// Writes on Kubernetes objects succeed before anything else happens.
+    pub(crate) writes_at_once: bool,
+    /// What a reading of Azure that goes on has read.
+    reading: Option<Azure>,
     /// The addresses of which nobody knows what the gateway holds.
     in_doubt: BTreeSet<Ip>,
 }
 
 impl World {
     pub(crate) fn new(config: Config) -> Self {
+        let mut cluster = Cluster::default();
+        cluster.versions = Some(0);
         Self {
             tracker: DiffTracker::new(config),
-            cluster: Cluster::default(),
+            cluster,
             azure: Azure::default(),
             now: Timestamp::default(),
             in_flight: Vec::new(),
             notices: Vec::new(),
             taken: Vec::new(),
             doubtful: BTreeMap::new(),
+            writes_at_once: false,
+            reading: None,
             in_doubt: BTreeSet::new(),
         }
     }
@@ -58,8 +66,61 @@ impl World {
 
     /// The same without taking anything yet.
     pub(crate) fn tell(&mut self, change: Change) {
-        self.cluster.apply(&change);
+        let change = self.cluster.apply(change);
+        self.cluster.pass_on(&self.azure);
         self.tracker.handle_change(change, self.now);
+    }
+
+    /// Tells what the cluster holds of a kind once more, but for what it lost meanwhile.
+    pub(crate) fn relist(&mut self, kind: Kind) {
+        for change in self.cluster.list(kind) {
+            self.tracker.handle_change(change, self.now);
+        }
+        self.drain();
+    }
+
+    /// Begins to read what Azure holds: what changes until the end is not in it.
+    pub(crate) fn begin_reading(&mut self) {
+        self.tracker.handle_observation(Observation::Begin, self.now);
+        self.reading = Some(self.azure.clone());
+    }
+
+    pub(crate) fn end_reading(&mut self) {
+        let Some(azure) = self.reading.take() else { return };
+        for item in azure.reading().into_iter().chain([Observation::Done]) {
+            self.tracker.handle_observation(item, self.now);
+        }
+        self.drain();
+    }
+
+    /// Another process takes over, with nothing but what it can read. Of the calls in flight, those were applied whose bit is
+    /// set.
+    pub(crate) fn restart(&mut self, config: Config, applied: u8) {
+        for (at, operation) in std::mem::take(&mut self.in_flight).into_iter().enumerate() {
+            if applied & (1 << (at % 8)) != 0 {
+                let _ = self.perform(&operation);
+            }
+        }
+        self.tracker = DiffTracker::new(config);
+        self.doubtful.clear();
+        self.in_doubt.clear();
+        self.cluster.forget_history(&self.azure);
+        self.begin_reading();
+        for kind in [Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            for change in self.cluster.list(kind) {
+                self.tracker.handle_change(change, self.now);
+            }
+        }
+        self.end_reading();
+    }
+
+    /// Azure or the API server does what the operation asks for.
+    fn perform(&mut self, operation: &Operation) -> Result<Success, FailureKind> {
+        match self.azure.apply(&operation.action) {
+            Ok(Success::Done) => self.cluster.write(&operation.action),
+            Ok(success) => Ok(success),
+            Err(broken) => panic!("{broken}: {operation:?}"),
+        }
     }
 
     /// Takes all operations and notices, and checks each operation.
@@ -67,7 +128,17 @@ impl World {
         while let Some(operation) = self.tracker.poll_operation(self.now) {
             self.check(&operation);
             self.taken.push(operation.clone());
-            self.in_flight.push(operation);
+            if self.writes_at_once && matches!(operation.action, Action::Service { .. } | Action::Pod { .. })
+            {
+                let message = "so says the API server".to_string();
+                let outcome = match self.perform(&operation) {
+                    Ok(success) => Outcome::Succeeded(success),
+                    Err(kind) => Outcome::Failed(Failure { kind, message }),
+                };
+                self.tracker.handle_outcome(operation.id, outcome, self.now);
+            } else {
+                self.in_flight.push(operation);
+            }
         }
         while let Some(notice) = self.tracker.poll_notice() {
             self.notices.push(notice);
@@ -75,21 +146,29 @@ impl World {
     }
 
     fn check(&self, operation: &Operation) {
+        if let Err(broken) = self.cluster.check(&operation.action, &self.azure) {
+            panic!("{broken}: {operation:?}");
+        }
         let subject = subject(&operation.action);
         let same = |other: &&Operation| self::subject(&other.action) == subject;
         assert_eq!(self.in_flight.iter().find(same), None, "two operations in flight on one thing");
         let expected = self.cluster.expected(&self.azure);
+        let registrations = expected.registrations;
         let expected = crate::azure::triples(&expected.locations);
         for loss in self.azure.losses(&operation.action) {
-            // Of a service whose registration is in doubt, nothing can be said.
-            let is_registered = self.azure.registrations.get(&loss.2) == Some(&true);
+            // Of a service whose registration is in doubt, nothing can be said; and one that becomes a service of another kind
+            // goes first.
+            let is_registered = self.azure.can_be_named(&loss.2)
+                && self.azure.registrations.get(&loss.2) == registrations.get(&loss.2);
+            // Somebody else's name goes with its address, and where that is may be in doubt.
+            let is_lost_track_of = self.azure.foreign.contains(&loss.2) && self.in_doubt.contains(&loss.1);
             assert!(
-                !(is_registered && expected.contains(&loss)),
+                is_lost_track_of || !(is_registered && expected.contains(&loss)),
                 "{operation:?} takes away {loss:?}, which is wanted"
             );
         }
         if !self.doubtful.contains_key(&subject) {
-            assert!(!self.azure.holds(&operation.action), "{operation:?} changes nothing");
+            assert!(!self.is_held(&operation.action), "{operation:?} changes nothing");
         }
         if let Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) = &operation.action {
             for update in updates {
@@ -108,20 +187,28 @@ impl World {
         }
     }
 
+    /// Whether the action would change nothing.
+    pub(crate) fn is_held(&self, action: &Action) -> bool {
+        match action {
+            Action::Gateway(GatewayRequest::Read) => false,
+            Action::Gateway(_) | Action::Resource { .. } => self.azure.holds(action),
+            Action::Service { .. } | Action::Pod { .. } => self.cluster.holds(action),
+        }
+    }
+
     /// Ends the operation in flight at `index`.
     pub(crate) fn complete(&mut self, index: usize, end: End) {
         let operation = self.in_flight.remove(index);
         let failure = |kind| Failure { kind, message: "so it was decided".to_string() };
         let before = self.azure.locations.clone();
-        let mut apply = || match self.azure.apply(&operation.action) {
-            Ok(success) => success,
-            Err(broken) => panic!("{broken}: {operation:?}"),
-        };
         let outcome = match end {
-            End::Succeeds => Outcome::Succeeded(apply()),
+            End::Succeeds => match self.perform(&operation) {
+                Ok(success) => Outcome::Succeeded(success),
+                Err(kind) => Outcome::Failed(failure(kind)),
+            },
             End::Fails(kind) => Outcome::Failed(failure(kind)),
             End::UnknownApplied(kind) => {
-                apply();
+                let _ = self.perform(&operation);
                 Outcome::Unknown(failure(kind))
             }
             End::UnknownNotApplied(kind) => Outcome::Unknown(failure(kind)),
@@ -139,7 +226,7 @@ impl World {
         if kind == Some(FailureKind::NotFound) {
             // What it needs is not where it was believed to be, and is put again.
             for service in services(&operation.action) {
-                *self.doubtful.entry(Some(service)).or_default() += 1;
+                *self.doubtful.entry(service.to_string()).or_default() += 1;
             }
         }
         if end != End::Succeeds {
@@ -165,9 +252,12 @@ impl World {
         for _ in 0..10_000 {
             if !self.in_flight.is_empty() {
                 self.complete(0, End::Succeeds);
+            } else if self.reading.is_some() {
+                self.end_reading();
             } else if !self.pass_time() {
                 assert!(self.tracker.is_synced(), "idle but not in sync: {:?}", self.tracker);
                 assert_eq!(self.azure, self.cluster.expected(&self.azure));
+                self.cluster.check_objects(&self.azure);
                 return;
             }
         }
@@ -188,7 +278,10 @@ fn services(action: &Action) -> Vec<ServiceId> {
             };
             updates.iter().flat_map(entries).flat_map(|entry| entry.services).collect()
         }
-        Action::Resource { .. } => Vec::new(),
+        Action::Gateway(GatewayRequest::Read)
+        | Action::Resource { .. }
+        | Action::Service { .. }
+        | Action::Pod { .. } => Vec::new(),
     }
 }
 
@@ -206,15 +299,11 @@ fn addresses(action: &Action, locations: &Locations) -> Vec<Ip> {
     updates.iter().flat_map(named).collect()
 }
 
-/// What an operation is on: the gateway, or one service.
-fn subject(action: &Action) -> Option<ServiceId> {
+/// What an operation is on: the gateway, one service, or one pod.
+fn subject(action: &Action) -> String {
     match action {
-        Action::Gateway(_) => None,
-        Action::Resource { service, .. } => Some(service.clone()),
+        Action::Gateway(_) => "the gateway".to_string(),
+        Action::Resource { service, .. } | Action::Service { service, .. } => service.to_string(),
+        Action::Pod { pod, .. } => format!("pod {}", pod.uid),
     }
-}
-
-#[allow(dead_code)]
-pub(crate) fn done() -> Outcome {
-    Outcome::Succeeded(Success::Done)
 }
