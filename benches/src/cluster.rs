@@ -48,7 +48,7 @@ impl Cluster {
         let nodes = self.nodes.len();
         let endpoint = |at: usize| {
             let pod = number / 2 * SLICE + at;
-            Endpoint { address: ip(10, pod), node: self.nodes[(pod * 7) % nodes].clone() }
+            Endpoint::ready(ip(10, pod), self.nodes[(pod * 7) % nodes].clone())
         };
         Change::EndpointSliceApplied(EndpointSlice {
             key: ObjectKey::new("default", format!("service-{number}-abcde")),
@@ -87,12 +87,16 @@ fn service(number: usize) -> Change {
         LoadBalancerSpec::new(IpFamily::V4, IdleTimeout::default(), vec![rule]).expect("one rule is valid");
     let id = ServiceId::new(&format!("00000000-0000-0000-0000-{number:012}"))
         .expect("digits and dashes are valid");
-    Change::ServiceApplied(Service { id, key: service_name(number), intent: Intent::LoadBalancer(spec) })
+    Change::ServiceApplied(Service::new(id, service_name(number), Intent::LoadBalancer(spec)))
 }
 
 /// A tracker that has taken in all changes, with every service registered and no address sent yet.
 pub fn registered(changes: Vec<Change>) -> DiffTracker {
-    let mut tracker = DiffTracker::new(Config { max_resource_operations: usize::MAX, ..Config::default() });
+    let mut tracker = DiffTracker::new(Config {
+        max_resource_operations: usize::MAX,
+        max_object_operations: usize::MAX,
+        ..Config::default()
+    });
     let slices = changes.iter().position(|change| matches!(change, Change::EndpointSliceApplied(_)));
     let mut changes = changes.into_iter();
     for change in changes.by_ref().take(slices.unwrap_or(usize::MAX)) {
@@ -120,7 +124,10 @@ pub fn settle(tracker: &mut DiffTracker, mut show: impl FnMut(&[LocationUpdate])
                 Success::Done
             }
             Action::Resource { request: ResourceRequest::PutPublicIp(_), .. } => Success::PublicIp(ip(20, 1)),
-            Action::Gateway(GatewayRequest::UpdateServices(_)) | Action::Resource { .. } => Success::Done,
+            Action::Gateway(GatewayRequest::UpdateServices(_) | GatewayRequest::Read)
+            | Action::Resource { .. }
+            | Action::Service { .. }
+            | Action::Pod { .. } => Success::Done,
         };
         tracker.handle_outcome(id, Outcome::Succeeded(success), NOW);
     }

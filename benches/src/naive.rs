@@ -30,6 +30,8 @@ impl Naive {
             Change::NodeApplied(node) => drop(self.nodes.insert(node.name.clone(), node)),
             Change::ServiceGone(_)
             | Change::EndpointSliceGone(_)
+            | Change::PodApplied(_)
+            | Change::PodGone(_)
             | Change::NodeGone(_)
             | Change::ResyncBegin(_)
             | Change::ResyncDone(_) => {}

@@ -59,6 +59,15 @@ impl Display {
             Notice::Rejected { key, rejection, .. } => {
                 self.row("rejected", &format!("{key}: {}: {}", rejection.reason, rejection.message));
             }
+            Notice::EgressRefused { egress, .. } => {
+                self.row("refused", &format!("egress {egress}: it is the UID of a Service"));
+            }
+            Notice::DeletionsHeld { kind, missing, of } => {
+                self.row("held", &format!("{missing} of {of} would go with a list of {kind}s: list again"));
+            }
+            Notice::PodFailed { operation, pod, message, .. } => {
+                self.row("failed", &format!("{operation}: pod {pod}: {message}"));
+            }
             Notice::Failed { operation, message, .. } => {
                 self.row("failed", &format!("{operation}: {message}"));
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clb_controller::admission::AdmissionPolicy;
-use clb_difftracker::Intent;
+use clb_difftracker::{EgressName, Intent};
 use clb_nrp::{CallContext, NrpApi, Result};
 use clb_sim::expected::{Expected, ExpectedService};
 use clb_sim::recording::{Entry, FinalLists, Line, Watched};
@@ -20,6 +20,8 @@ pub struct Held {
     pub public_ips: BTreeSet<String>,
     /// Names of load balancers.
     pub load_balancers: BTreeSet<String>,
+    /// Names of NAT gateways.
+    pub nat_gateways: BTreeSet<String>,
 }
 
 impl Held {
@@ -36,6 +38,7 @@ impl Held {
         held.public_ips.extend(nrp.list_public_ips(&call).await?.into_iter().map(|it| lower(it.name)));
         held.load_balancers
             .extend(nrp.list_load_balancers(&call).await?.into_iter().map(|it| lower(it.name)));
+        held.nat_gateways.extend(nrp.list_nat_gateways(&call).await?.into_iter().map(|it| lower(it.name)));
         for location in nrp.get_address_locations(&call).await? {
             let addresses = held.locations.entry(location.location).or_default();
             for address in location.addresses {
@@ -109,20 +112,36 @@ pub fn mismatches(held: &Held, expected: &Expected, admission: &Admission) -> Ve
     let services = expected.load_balancer_services.iter();
     let wanted: BTreeMap<String, &ExpectedService> =
         services.map(|(uid, service)| (uid.to_ascii_lowercase(), service)).filter(is_programmed).collect();
+    // What a label says that cannot name a NAT gateway is no egress.
+    let egress: BTreeMap<&String, &BTreeMap<IpAddr, IpAddr>> =
+        expected.egress.iter().filter(|(name, _)| EgressName::new(name).is_ok()).collect();
     let mut found = Vec::new();
-    let names = |suffix: &str| wanted.keys().map(|uid| format!("{uid}{suffix}")).collect::<BTreeSet<_>>();
-    for (what, suffix, held) in [
-        ("service", "", &held.services),
-        ("load balancer", "", &held.load_balancers),
-        ("public IP", "-pip", &held.public_ips),
+    let inbound = |suffix: &str| wanted.keys().map(|uid| format!("{uid}{suffix}")).collect::<BTreeSet<_>>();
+    let outbound =
+        |suffix: &str| egress.keys().map(|name| format!("{name}{suffix}")).collect::<BTreeSet<_>>();
+    let both = |suffix: &str| &inbound(suffix) | &outbound(suffix);
+    // Where some pod has an IPv6 address there is a second public IP, and elsewhere there may be.
+    let leaves_by_ipv6 = |name: &String| {
+        let pods = egress.get(&name.trim_end_matches("-pip-v6").to_owned());
+        pods.is_none_or(|pods| pods.keys().any(IpAddr::is_ipv6))
+    };
+    let second =
+        outbound("-pip-v6").into_iter().filter(|name| leaves_by_ipv6(name) || held.public_ips.contains(name));
+    for (what, suffix, wanted, held) in [
+        ("service", "", both(""), &held.services),
+        ("load balancer", "", inbound(""), &held.load_balancers),
+        ("NAT gateway", "", outbound(""), &held.nat_gateways),
+        ("public IP", "-pip", both("-pip").into_iter().chain(second).collect(), &held.public_ips),
     ] {
-        let wanted = names(suffix);
         let kept = |name: &&String| admission.kept.contains(name.strip_suffix(suffix).unwrap_or(name));
         found.extend(wanted.difference(held).map(|name| format!("{what} {name} is missing")));
         let extra = held.difference(&wanted).filter(|name| !kept(name));
         found.extend(extra.map(|name| format!("{what} {name} should not be there")));
     }
-    let wanted = wanted_backings(&wanted);
+    let mut wanted = wanted_backings(&wanted);
+    for (name, pods) in egress {
+        wanted.extend(pods.iter().map(|(pod, host)| (*host, *pod, name.clone())));
+    }
     let held: BTreeSet<Backing> =
         held.backings().into_iter().filter(|(.., service)| !admission.kept.contains(service)).collect();
     for (location, address, service) in wanted.difference(&held) {

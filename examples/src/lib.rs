@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod objects;
 pub mod observe;
 pub mod replay;
 pub mod run;

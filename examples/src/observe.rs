@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clb_nrp::models::{
-    AddressLocation, GatewayService, LoadBalancer, PublicIp, UpdateAddressLocations, UpdateServices,
+    AddressLocation, GatewayService, LoadBalancer, NatGateway, PublicIp, UpdateAddressLocations,
+    UpdateServices,
 };
 use clb_nrp::{CallContext, NrpApi, Result};
 use tokio::time::Instant;
@@ -100,6 +101,26 @@ impl<N: NrpApi, F: Fn(Call) + Send + Sync> NrpApi for Observed<N, F> {
     async fn list_load_balancers(&self, call: &CallContext) -> Result<Vec<LoadBalancer>> {
         let resource = "load balancers".to_owned();
         self.observe("GET", resource, String::new(), self.inner.list_load_balancers(call)).await
+    }
+
+    async fn get_nat_gateway(&self, call: &CallContext, name: &str) -> Result<Option<NatGateway>> {
+        let resource = format!("NAT gateway {name}");
+        self.observe("GET", resource, String::new(), self.inner.get_nat_gateway(call, name)).await
+    }
+
+    async fn put_nat_gateway(&self, call: &CallContext, name: &str, body: &NatGateway) -> Result<NatGateway> {
+        let resource = format!("NAT gateway {name}");
+        self.observe("PUT", resource, String::new(), self.inner.put_nat_gateway(call, name, body)).await
+    }
+
+    async fn delete_nat_gateway(&self, call: &CallContext, name: &str) -> Result<()> {
+        let resource = format!("NAT gateway {name}");
+        self.observe("DELETE", resource, String::new(), self.inner.delete_nat_gateway(call, name)).await
+    }
+
+    async fn list_nat_gateways(&self, call: &CallContext) -> Result<Vec<NatGateway>> {
+        let resource = "NAT gateways".to_owned();
+        self.observe("GET", resource, String::new(), self.inner.list_nat_gateways(call)).await
     }
 
     async fn update_services(&self, call: &CallContext, update: &UpdateServices) -> Result<()> {

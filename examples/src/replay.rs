@@ -4,8 +4,10 @@ use clb_controller::admission::AdmissionPolicy;
 use clb_controller::convert::{self, ConvertError, Converted};
 use clb_difftracker::{Change, Kind};
 use clb_sim::recording::{Entry, Watched};
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::objects::RecordedObjects;
 
 /// What a line of a recording means.
 #[derive(Debug, Default)]
@@ -16,11 +18,11 @@ pub struct Replayed {
     pub problems: Vec<String>,
 }
 
-/// Converts a line. Pods are the business of egress, which the controller does not do yet.
+/// Converts a line, with what the controller wrote on the objects in it.
 #[must_use]
-pub fn changes(entry: &Entry) -> Replayed {
+pub fn changes(objects: &RecordedObjects, entry: &Entry) -> Replayed {
     let policy = AdmissionPolicy::default();
-    let service = |service: &Service| convert::service_applied(&policy, service);
+    let service = |service: &Service| convert::service_applied(&policy, &objects.service(service));
     match entry {
         Entry::Services(watched) => of(Kind::Service, watched, service, convert::service_gone),
         Entry::EndpointSlices(watched) => of(
@@ -32,7 +34,9 @@ pub fn changes(entry: &Entry) -> Replayed {
         Entry::Nodes(watched) => {
             of(Kind::Node, watched, |node: &Node| convert::node_applied(node), convert::node_gone)
         }
-        Entry::Pods(_) => Replayed::default(),
+        Entry::Pods(watched) => {
+            of(Kind::Pod, watched, |pod: &Pod| convert::pod_applied(&objects.pod(pod)), convert::pod_gone)
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::objects::RecordedObjects;
 use crate::observe::{Call, Observed};
 use crate::replay;
 
@@ -65,6 +66,8 @@ pub struct World {
     pub simulator: Simulator,
     /// A client of it that nobody observes.
     pub nrp: NrpClient,
+    /// What the controller wrote on the recorded objects.
+    pub objects: Arc<RecordedObjects>,
     inbox: Inbox,
     driver: JoinHandle<()>,
     shutdown: CancellationToken,
@@ -90,12 +93,13 @@ impl World {
         let observed: Arc<dyn clb_nrp::NrpApi> = Arc::new(observed);
         let updater = LocationAndNrpServiceBatchUpdater::new(observed.clone(), config.clone());
         let executor = ResourceExecutor::new(observed, config, CLUSTER);
-        let (driver, inbox) = Driver::new(DriverConfig::default(), updater, executor);
+        let objects = Arc::new(RecordedObjects::default());
+        let (driver, inbox) = Driver::new(DriverConfig::default(), updater, executor, objects.clone());
         let on_notice = observer.clone();
         let driver = driver.on_notice(move |notice| on_notice(Event::Notice(notice.clone())));
         let shutdown = CancellationToken::new();
         let driver = tokio::spawn(driver.run(shutdown.clone()));
-        Ok(Self { simulator, nrp, inbox, driver, shutdown, observer, changes: 0 })
+        Ok(Self { simulator, nrp, objects, inbox, driver, shutdown, observer, changes: 0 })
     }
 
     /// Hands in these lines, `speed` times as fast as they were recorded; 0 is as fast as they are taken.
@@ -108,7 +112,7 @@ impl World {
             if speed > 0.0 {
                 sleep_until(start + line.at.div_f64(speed)).await;
             }
-            let replayed = replay::changes(&line.entry);
+            let replayed = replay::changes(&self.objects, &line.entry);
             for problem in replayed.problems {
                 (self.observer)(Event::Problem { line: line.number, problem });
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clb_difftracker::{
     AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, Outcome, RegistrationUpdate,
-    ServiceUpdate,
+    ServiceUpdate, Success,
 };
 use clb_nrp::models::{
     Address, AddressLocationUpdate, BackendPool, GatewayService, ServiceRequest, UpdateAction,
@@ -13,6 +13,7 @@ use clb_nrp::models::{
 use clb_nrp::{CallContext, NrpApi, NrpConfig, Result};
 
 use crate::outcome::gateway_outcome;
+use crate::reading::read_gateway;
 
 /// Performs what the tracker gives as one batch: registrations of many services, or addresses of many locations.
 ///
@@ -33,12 +34,14 @@ impl LocationAndNrpServiceBatchUpdater {
     /// Performs one batch to its end.
     pub async fn update(&self, call: &CallContext, request: &GatewayRequest) -> Outcome {
         gateway_outcome(match request {
+            GatewayRequest::Read => read_gateway(&*self.nrp, call).await.map(Success::Gateway),
             GatewayRequest::UpdateServices(updates) => match self.services_body(updates) {
-                Ok(body) => self.nrp.update_services(call, &body).await,
+                Ok(body) => self.nrp.update_services(call, &body).await.map(|()| Success::Done),
                 Err(error) => Err(error),
             },
             GatewayRequest::UpdateAddressLocations(updates) => {
-                self.nrp.update_address_locations(call, &address_locations_body(updates)).await
+                let body = address_locations_body(updates);
+                self.nrp.update_address_locations(call, &body).await.map(|()| Success::Done)
             }
         })
     }
@@ -52,12 +55,17 @@ impl LocationAndNrpServiceBatchUpdater {
     fn service_request(&self, update: &ServiceUpdate) -> Result<ServiceRequest> {
         let name = update.service.as_str();
         Ok(match update.registration {
-            RegistrationUpdate::Register => {
+            RegistrationUpdate::RegisterInbound => {
                 let pool = self.config.backend_pool_id(name, name)?;
                 let pools = vec![BackendPool::new(&pool, self.config.virtual_network())];
                 ServiceRequest::put(GatewayService::inbound(name, pools))
             }
             RegistrationUpdate::ClearPool => ServiceRequest::put(GatewayService::inbound(name, Vec::new())),
+            RegistrationUpdate::RegisterOutbound => {
+                let nat_gateway = self.config.nat_gateway_id(name)?;
+                ServiceRequest::put(GatewayService::outbound(name, Some(&nat_gateway)))
+            }
+            RegistrationUpdate::ClearNatGateway => ServiceRequest::put(GatewayService::outbound(name, None)),
             RegistrationUpdate::Unregister => ServiceRequest::delete(name),
         })
     }

@@ -7,17 +7,22 @@
 use std::net::IpAddr;
 
 use clb_difftracker::{
-    Change, Endpoint, EndpointSlice, IdError, Ip, IpFamily, Kind, Node, NodeName, ObjectKey, Service,
-    ServiceId, ServiceRef,
+    Change, Condition, EgressName, EgressNameError, Endpoint, EndpointSlice, Finalizers, IdError, Ip,
+    IpFamily, Kind, Node, NodeName, ObjectKey, Pod, PodRef, ResourceVersion, Service, ServiceId, ServiceRef,
+    Uid,
 };
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::admission::{AdmissionPolicy, IgnoredAnnotation};
+use crate::objects::{POD_FINALIZER, SERVICE_FINALIZER, UPSTREAM_SERVICE_FINALIZER};
 
 /// The label by which an EndpointSlice names its Service.
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// The label by which a pod names its outbound service.
+pub const EGRESS_LABEL: &str = "kubernetes.azure.com/service-egress-gateway";
 
 /// An object, converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +73,32 @@ pub enum Problem {
         /// The family that the slice's `addressType` promises.
         expected: IpFamily,
     },
+    /// A pod's egress label names nothing that it could leave through.
+    #[error("metadata.labels[{EGRESS_LABEL:?}] is {value:?}: {error}; the pod does not leave through it")]
+    BadEgress {
+        /// The label's value.
+        value: String,
+        /// What is wrong with it.
+        error: EgressNameError,
+    },
+    /// A pod's address is not one.
+    #[error("status.podIPs[{index}] is {address:?}, which is not an IP address; it is skipped")]
+    BadPodAddress {
+        /// Which address, from 0.
+        index: usize,
+        /// The address.
+        address: String,
+    },
+    /// An address in a Service's status is not one.
+    #[error(
+        "status.loadBalancer.ingress[{index}].ip is {address:?}, which is not an IP address; it is ignored"
+    )]
+    BadIngress {
+        /// Which entry, from 0.
+        index: usize,
+        /// The address.
+        address: String,
+    },
     /// A Node's internal address is not one.
     #[error("status.addresses[{index}] is {address:?}, which is not an IP address; it is skipped")]
     BadNodeAddress {
@@ -113,6 +144,7 @@ fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Service => "Service",
         Kind::EndpointSlice => "EndpointSlice",
+        Kind::Pod => "Pod",
         Kind::Node => "Node",
     }
 }
@@ -126,10 +158,29 @@ pub fn service_applied(policy: &AdmissionPolicy, service: &core::Service) -> Res
     let reader = Reader { kind: Kind::Service, metadata: &service.metadata };
     let (id, key) = (reader.service_id()?, reader.key()?);
     let admission = policy.admit(service);
-    Ok(Converted {
-        change: Change::ServiceApplied(Service { id, key, intent: admission.intent }),
-        problems: admission.ignored.into_iter().map(Problem::from).collect(),
-    })
+    let mut problems: Vec<_> = admission.ignored.into_iter().map(Problem::from).collect();
+    let has = |finalizer| has_finalizer(&service.metadata, finalizer);
+    let finalizers = match (has(SERVICE_FINALIZER), has(UPSTREAM_SERVICE_FINALIZER)) {
+        (false, _) => Finalizers::None,
+        (true, false) => Finalizers::Partial,
+        (true, true) => Finalizers::Complete,
+    };
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    let mut ingress = Vec::new();
+    for (index, address) in entries.iter().enumerate().filter_map(|(at, it)| Some((at, it.ip.as_deref()?))) {
+        match parse_ip(address) {
+            Some(ip) => ingress.push(ip),
+            None => problems.push(Problem::BadIngress { index, address: address.to_owned() }),
+        }
+    }
+    let (version, intent) = (reader.version(), admission.intent);
+    let change = Change::ServiceApplied(Service { id, key, version, intent, finalizers, ingress });
+    Ok(Converted { change, problems })
+}
+
+fn has_finalizer(metadata: &ObjectMeta, finalizer: &str) -> bool {
+    metadata.finalizers.iter().flatten().any(|held| held == finalizer)
 }
 
 /// A Service that was deleted.
@@ -141,8 +192,8 @@ pub fn service_gone(service: &core::Service) -> Result<Change, ConvertError> {
     Ok(Change::ServiceGone(reader.service_id()?))
 }
 
-/// An EndpointSlice that exists, with those of its endpoints that are ready and on a node. Readiness that is not
-/// stated is readiness, as the API documents.
+/// An EndpointSlice that exists, with those of its endpoints that are on a node and ready, or still serving while they
+/// terminate. Readiness that is not stated is readiness, as the API documents.
 ///
 /// A slice that is nothing to us is gone: one that is being deleted, one of host names, one that belongs to no
 /// Service. It may have been something before.
@@ -169,12 +220,12 @@ pub fn endpoint_slice_applied(slice: &discovery::EndpointSlice) -> Result<Conver
     };
     let (mut endpoints, mut problems) = (Vec::new(), Vec::new());
     for (index, endpoint) in slice.endpoints.iter().enumerate() {
-        let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+        let condition = condition(endpoint);
         let node = endpoint.node_name.as_deref().filter(|name| !name.is_empty());
         // An address without a node has no location, so it cannot be reached this way. Hand-made slices often have such.
-        let (true, Some(node)) = (ready, node) else { continue };
+        let (Some(condition), Some(node)) = (condition, node) else { continue };
         match endpoint_address(index, endpoint, family) {
-            Ok(address) => endpoints.push(Endpoint { address, node: NodeName::new(node) }),
+            Ok(address) => endpoints.push(Endpoint { address, node: NodeName::new(node), condition }),
             Err(problem) => problems.push(problem),
         }
     }
@@ -197,6 +248,15 @@ pub fn endpoint_slice_gone(slice: &discovery::EndpointSlice) -> Result<Change, C
     Ok(Change::EndpointSliceGone(reader.key()?))
 }
 
+fn condition(endpoint: &discovery::Endpoint) -> Option<Condition> {
+    let Some(conditions) = &endpoint.conditions else { return Some(Condition::Ready) };
+    if conditions.ready.unwrap_or(true) {
+        return Some(Condition::Ready);
+    }
+    let is_serving = conditions.serving.unwrap_or_default() && conditions.terminating.unwrap_or_default();
+    is_serving.then_some(Condition::Terminating)
+}
+
 /// The first address: the API gives no meaning to the others.
 fn endpoint_address(index: usize, endpoint: &discovery::Endpoint, expected: IpFamily) -> Result<Ip, Problem> {
     let text = endpoint.addresses.first().ok_or(Problem::NoAddress { index })?;
@@ -206,6 +266,65 @@ fn endpoint_address(index: usize, endpoint: &discovery::Endpoint, expected: IpFa
     } else {
         Err(Problem::OtherFamily { index, address, expected })
     }
+}
+
+/// A pod that exists. It leaves through the outbound service that its label names, from when it has an address on a node
+/// until it is being deleted or its containers have ended for good.
+///
+/// While the node is lost (`Unknown`), the pod keeps its outbound service, but nothing leaves from its addresses.
+///
+/// # Errors
+/// [`ConvertError`] without a name, a namespace or a UID.
+pub fn pod_applied(pod: &core::Pod) -> Result<Converted, ConvertError> {
+    let reader = Reader { kind: Kind::Pod, metadata: &pod.metadata };
+    let (pod_ref, mut problems) = (reader.pod_ref()?, Vec::new());
+    let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(EGRESS_LABEL));
+    let egress = match label.filter(|value| !value.is_empty()).map(|value| (value, EgressName::new(value))) {
+        None => None,
+        Some((_, Ok(name))) => Some(name),
+        Some((value, Err(error))) => {
+            problems.push(Problem::BadEgress { value: value.clone(), error });
+            None
+        }
+    };
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let has_ended = matches!(phase, "Succeeded" | "Failed");
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty());
+    let node = node.map(NodeName::new);
+    let ips = status.and_then(|status| status.pod_ips.as_deref()).unwrap_or_default();
+    let mut endpoints = Vec::new();
+    for (index, ip) in ips.iter().enumerate() {
+        match (parse_ip(&ip.ip), &node) {
+            (Some(address), Some(node)) => {
+                endpoints.push(Endpoint { address, node: node.clone(), condition: Condition::Ready });
+            }
+            (Some(_), None) => {}
+            (None, _) => problems.push(Problem::BadPodAddress { index, address: ip.ip.clone() }),
+        }
+    }
+    let is_live = pod.metadata.deletion_timestamp.is_none() && !has_ended && !endpoints.is_empty();
+    if phase == "Unknown" && is_live {
+        endpoints.clear();
+    }
+    let change = Change::PodApplied(Pod {
+        pod: pod_ref,
+        version: reader.version(),
+        egress,
+        is_live,
+        endpoints: endpoints.into_iter().collect(),
+        has_finalizer: has_finalizer(&pod.metadata, POD_FINALIZER),
+    });
+    Ok(Converted { change, problems })
+}
+
+/// A pod that was deleted, or that a watch with a label selector does not see any more.
+///
+/// # Errors
+/// [`ConvertError`] without a name, a namespace or a UID.
+pub fn pod_gone(pod: &core::Pod) -> Result<Change, ConvertError> {
+    let reader = Reader { kind: Kind::Pod, metadata: &pod.metadata };
+    Ok(Change::PodGone(reader.pod_ref()?))
 }
 
 /// A Node that exists, with the first usable `InternalIP` of each family in the Node's own order.
@@ -262,6 +381,17 @@ impl Reader<'_> {
         self.name().map(NodeName::new)
     }
 
+    fn pod_ref(&self) -> Result<PodRef, ConvertError> {
+        let uid = self.present("metadata.uid", self.metadata.uid.as_deref())?;
+        Ok(PodRef { uid: Uid::new(uid), key: self.key()? })
+    }
+
+    /// The version; one that is not a number is not known.
+    fn version(&self) -> ResourceVersion {
+        let version = self.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        version.map(ResourceVersion::new).unwrap_or_default()
+    }
+
     fn service_id(&self) -> Result<ServiceId, ConvertError> {
         let field = "metadata.uid";
         let uid = self.present(field, self.metadata.uid.as_deref())?;
@@ -295,7 +425,9 @@ impl Reader<'_> {
         };
         let name = or_unknown(&self.metadata.name);
         let object = match self.kind {
-            Kind::Service | Kind::EndpointSlice => format!("{}/{name}", or_unknown(&self.metadata.namespace)),
+            Kind::Service | Kind::EndpointSlice | Kind::Pod => {
+                format!("{}/{name}", or_unknown(&self.metadata.namespace))
+            }
             Kind::Node => name,
         };
         ConvertError { kind: self.kind, object, field, fault }

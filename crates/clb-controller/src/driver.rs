@@ -1,9 +1,13 @@
 //! The loop around the tracker.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use clb_difftracker::{Action, Change, Config, DiffTracker, Notice, OperationId, Outcome, Stats, Timestamp};
+use clb_difftracker::{
+    Action, Change, Config, DiffTracker, Notice, Observation, Operation, OperationId, Outcome, Stats,
+    Timestamp,
+};
 use clb_nrp::CallContext;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self, JoinSet};
@@ -11,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::objects::ObjectWriter;
 use crate::outcome::unknown;
 use crate::{LocationAndNrpServiceBatchUpdater, ResourceExecutor};
 
@@ -56,6 +61,7 @@ pub struct Stopped;
 #[derive(Debug)]
 enum Message {
     Change(Change),
+    Observation(Observation),
     WhenSynced(oneshot::Sender<()>),
     Stats(oneshot::Sender<Stats>),
 }
@@ -67,6 +73,14 @@ impl Inbox {
     /// [`Stopped`] when the driver has.
     pub async fn change(&self, change: Change) -> Result<(), Stopped> {
         self.0.send(Message::Change(change)).await.map_err(|_| Stopped)
+    }
+
+    /// Hands in a part of a reading of what Azure holds, and waits while the inbox is full.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the driver has.
+    pub async fn observation(&self, observation: Observation) -> Result<(), Stopped> {
+        self.0.send(Message::Observation(observation)).await.map_err(|_| Stopped)
     }
 
     /// Waits until Azure is known to hold exactly what the cluster asks for, all changes handed in before included. While
@@ -102,6 +116,7 @@ pub struct Driver {
     tracker: DiffTracker,
     updater: LocationAndNrpServiceBatchUpdater,
     executor: ResourceExecutor,
+    objects: Arc<dyn ObjectWriter>,
     operation_timeout: Duration,
     on_notice: Box<dyn FnMut(&Notice) + Send>,
     inbox: mpsc::Receiver<Message>,
@@ -117,12 +132,14 @@ impl Driver {
         config: DriverConfig,
         updater: LocationAndNrpServiceBatchUpdater,
         executor: ResourceExecutor,
+        objects: Arc<dyn ObjectWriter>,
     ) -> (Self, Inbox) {
         let (sender, inbox) = mpsc::channel(config.inbox.max(1));
         let driver = Self {
             tracker: DiffTracker::new(config.tracker),
             updater,
             executor,
+            objects,
             operation_timeout: config.operation_timeout,
             on_notice: Box::new(|_| ()),
             inbox,
@@ -175,6 +192,7 @@ impl Driver {
     fn on_message(&mut self, message: Message) {
         match message {
             Message::Change(change) => self.tracker.handle_change(change, self.now()),
+            Message::Observation(observation) => self.tracker.handle_observation(observation, self.now()),
             Message::WhenSynced(waiting) => self.waiting.push(waiting),
             Message::Stats(sender) => {
                 // Whoever asked may have gone.
@@ -192,18 +210,23 @@ impl Driver {
     }
 
     fn start_operations(&mut self) {
-        while let Some(operation) = self.tracker.poll_operation(self.now()) {
+        while let Some(Operation { id, action }) = self.tracker.poll_operation(self.now()) {
             let (updater, executor) = (self.updater.clone(), self.executor.clone());
+            let objects = self.objects.clone();
             let limit = self.operation_timeout;
             let call = CallContext::random();
-            debug!(operation = %operation.id, client_request_id = call.client_request_id(), "start");
+            debug!(operation = %id, client_request_id = call.client_request_id(), "start");
             let perform = async move {
                 let performed = async {
-                    match &operation.action {
+                    match &action {
                         Action::Gateway(request) => updater.update(&call, request).await,
-                        Action::Resource { service, request } => {
-                            executor.execute(&call, service, request).await
+                        Action::Resource { service, adopt, request } => {
+                            executor.execute(&call, service, *adopt, request).await
                         }
+                        Action::Service { service, key, request } => {
+                            objects.write_service(service, key, *request).await
+                        }
+                        Action::Pod { pod, request } => objects.write_pod(pod, *request).await,
                     }
                 };
                 timeout(limit, performed)
@@ -211,7 +234,7 @@ impl Driver {
                     .unwrap_or_else(|_| unknown(format!("no answer within {limit:?}")))
             };
             let task = self.calls.spawn(perform);
-            self.operations.insert(task.id(), operation.id);
+            self.operations.insert(task.id(), id);
         }
     }
 
@@ -223,6 +246,15 @@ impl Driver {
                     warn!(service = %key, reason = %rejection.reason, "{}", rejection.message);
                 }
                 Notice::Failed { operation, kind, message, .. } => warn!(%operation, ?kind, "{message}"),
+                Notice::EgressRefused { egress, service } => {
+                    warn!(%egress, ?service, "refused: the name of an outbound service is the UID of a Service");
+                }
+                Notice::DeletionsHeld { kind, missing, of } => {
+                    warn!(%kind, missing, of, "a list would delete so much that another has to confirm it");
+                }
+                Notice::PodFailed { operation, pod, kind, message, .. } => {
+                    warn!(%operation, %pod, ?kind, "{message}");
+                }
                 Notice::Quarantined { address, message, .. } => warn!(%address, "left out: {message}"),
             }
             (self.on_notice)(&notice);

@@ -1,4 +1,4 @@
-//! Operations on single resources: public IPs and load balancers.
+//! Operations on single resources: public IPs, load balancers and NAT gateways.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clb_difftracker::{
     Ip, IpFamily, LoadBalancerSpec, Outcome, Protocol, ResourceRequest, Rule, ServiceId, Success,
 };
-use clb_nrp::models::{IpVersion, LoadBalancer, PublicIp, ServicePort, TransportProtocol};
+use clb_nrp::models::{IpVersion, LoadBalancer, NatGateway, Patch, PublicIp, ServicePort, TransportProtocol};
 use clb_nrp::{CallContext, Error, ErrorKind, NrpApi, NrpConfig, Result};
 
 use crate::outcome::outcome;
@@ -17,8 +17,9 @@ pub const OWNER_TAG: &str = "clb-owner";
 /// Performs what the tracker wants done with one resource.
 ///
 /// Every resource is read before it is written or deleted. One that exists without our [`OWNER_TAG`] belongs to somebody
-/// else, whatever its name, and is left alone: the operation fails as forbidden and says so. Tags and whatever else others
-/// have set on our resources survive.
+/// else, whatever its name, and is left alone: the operation fails as forbidden and says so. Where the tracker knows that
+/// the ServiceGateway had the service registered, a resource without any owner is adopted: the write adds the tag. Tags and
+/// whatever else others have set on our resources survive.
 #[derive(Clone)]
 pub struct ResourceExecutor {
     nrp: Arc<dyn NrpApi>,
@@ -33,52 +34,67 @@ impl ResourceExecutor {
         Self { nrp, config, cluster: cluster.into() }
     }
 
-    /// Performs one operation to its end.
+    /// Performs one operation to its end. With `adopt`, a resource without any owner is ours.
     pub async fn execute(
         &self,
         call: &CallContext,
         service: &ServiceId,
+        adopt: bool,
         request: &ResourceRequest,
     ) -> Outcome {
+        let name = service.as_str();
         outcome(match request {
-            ResourceRequest::PutPublicIp(family) => self.put_public_ip(call, service, *family).await,
-            ResourceRequest::PutLoadBalancer(spec) => self.put_load_balancer(call, service, spec).await,
-            ResourceRequest::DeleteLoadBalancer => self.delete_load_balancer(call, service).await,
-            ResourceRequest::DeletePublicIp => self.delete_public_ip(call, service).await,
+            ResourceRequest::PutPublicIp(family) => {
+                self.put_public_ip(call, &public_ip_name(service), adopt, *family).await
+            }
+            ResourceRequest::PutSecondPublicIp => {
+                self.put_public_ip(call, &second_public_ip_name(service), adopt, IpFamily::V6).await
+            }
+            ResourceRequest::PutLoadBalancer(spec) => {
+                self.put_load_balancer(call, service, adopt, spec).await
+            }
+            ResourceRequest::PutNatGateway { ipv6 } => {
+                self.put_nat_gateway(call, service, adopt, *ipv6).await
+            }
+            ResourceRequest::DetachNatGateway => self.detach_nat_gateway(call, name, adopt).await,
+            ResourceRequest::DeleteLoadBalancer => self.delete_load_balancer(call, name, adopt).await,
+            ResourceRequest::DeleteNatGateway => self.delete_nat_gateway(call, name, adopt).await,
+            ResourceRequest::DeletePublicIp => {
+                self.delete_public_ip(call, &public_ip_name(service), adopt).await
+            }
+            ResourceRequest::DeleteSecondPublicIp => {
+                self.delete_public_ip(call, &second_public_ip_name(service), adopt).await
+            }
         })
     }
 
     async fn put_public_ip(
         &self,
         call: &CallContext,
-        service: &ServiceId,
+        name: &str,
+        adopt: bool,
         family: IpFamily,
     ) -> Result<Success> {
-        let name = public_ip_name(service);
         let version = match family {
             IpFamily::V4 => IpVersion::V4,
             IpFamily::V6 => IpVersion::V6,
         };
         let mut public_ip = PublicIp::for_service(self.config.location(), version, self.tags());
-        if let Some(existing) = self.nrp.get_public_ip(call, &name).await? {
-            self.check_owner(&name, &existing.tags)?;
+        if let Some(existing) = self.nrp.get_public_ip(call, name).await? {
+            public_ip.tags = self.claim(name, adopt, existing.tags)?;
             public_ip.etag = existing.etag;
-            public_ip.tags = existing.tags;
             public_ip.other = existing.other;
             public_ip.properties.other = existing.properties.other;
         }
-        let made = self.nrp.put_public_ip(call, &name, &public_ip).await?;
-        match made.properties.ip_address {
-            Some(address) => Ok(Success::PublicIp(Ip::from(address))),
-            // It is there, so the outcome is not a plain failure; the repetition will find its address.
-            None => Err(Error::new(ErrorKind::Unknown, format!("public IP {name} has no address yet"))),
-        }
+        let made = self.nrp.put_public_ip(call, name, &public_ip).await?;
+        Ok(made.properties.ip_address.map_or(Success::Done, |address| Success::PublicIp(Ip::from(address))))
     }
 
     async fn put_load_balancer(
         &self,
         call: &CallContext,
         service: &ServiceId,
+        adopt: bool,
         spec: &LoadBalancerSpec,
     ) -> Result<Success> {
         let name = service.as_str();
@@ -88,9 +104,8 @@ impl ResourceExecutor {
         let mut load_balancer =
             LoadBalancer::for_service(&self.config, name, &public_ip, self.tags(), &ports, idle_timeout)?;
         if let Some(existing) = self.nrp.get_load_balancer(call, name).await? {
-            self.check_owner(name, &existing.tags)?;
+            load_balancer.tags = self.claim(name, adopt, existing.tags)?;
             load_balancer.etag = existing.etag;
-            load_balancer.tags = existing.tags;
             load_balancer.other = existing.other;
             load_balancer.properties.other = existing.properties.other;
         }
@@ -98,20 +113,58 @@ impl ResourceExecutor {
         Ok(Success::Done)
     }
 
-    async fn delete_load_balancer(&self, call: &CallContext, service: &ServiceId) -> Result<Success> {
+    async fn put_nat_gateway(
+        &self,
+        call: &CallContext,
+        service: &ServiceId,
+        adopt: bool,
+        ipv6: bool,
+    ) -> Result<Success> {
         let name = service.as_str();
+        let second = ipv6.then(|| second_public_ip_name(service));
+        let public_ip = public_ip_name(service);
+        let mut nat_gateway =
+            NatGateway::for_service(&self.config, &public_ip, second.as_deref(), self.tags())?;
+        if let Some(existing) = self.nrp.get_nat_gateway(call, name).await? {
+            nat_gateway.tags = self.claim(name, adopt, existing.tags)?;
+            nat_gateway.etag = existing.etag;
+            nat_gateway.other = existing.other;
+            nat_gateway.properties.other = existing.properties.other;
+        }
+        self.nrp.put_nat_gateway(call, name, &nat_gateway).await?;
+        Ok(Success::Done)
+    }
+
+    /// Takes a NAT gateway out of the ServiceGateway, and changes nothing else about it.
+    async fn detach_nat_gateway(&self, call: &CallContext, name: &str, adopt: bool) -> Result<Success> {
+        if let Some(mut existing) = self.nrp.get_nat_gateway(call, name).await? {
+            existing.tags = self.claim(name, adopt, existing.tags)?;
+            existing.properties.service_gateway = Patch::Clear;
+            self.nrp.put_nat_gateway(call, name, &existing).await?;
+        }
+        Ok(Success::Done)
+    }
+
+    async fn delete_load_balancer(&self, call: &CallContext, name: &str, adopt: bool) -> Result<Success> {
         if let Some(existing) = self.nrp.get_load_balancer(call, name).await? {
-            self.check_owner(name, &existing.tags)?;
+            self.claim(name, adopt, existing.tags)?;
             self.nrp.delete_load_balancer(call, name).await?;
         }
         Ok(Success::Done)
     }
 
-    async fn delete_public_ip(&self, call: &CallContext, service: &ServiceId) -> Result<Success> {
-        let name = public_ip_name(service);
-        if let Some(existing) = self.nrp.get_public_ip(call, &name).await? {
-            self.check_owner(&name, &existing.tags)?;
-            self.nrp.delete_public_ip(call, &name).await?;
+    async fn delete_nat_gateway(&self, call: &CallContext, name: &str, adopt: bool) -> Result<Success> {
+        if let Some(existing) = self.nrp.get_nat_gateway(call, name).await? {
+            self.claim(name, adopt, existing.tags)?;
+            self.nrp.delete_nat_gateway(call, name).await?;
+        }
+        Ok(Success::Done)
+    }
+
+    async fn delete_public_ip(&self, call: &CallContext, name: &str, adopt: bool) -> Result<Success> {
+        if let Some(existing) = self.nrp.get_public_ip(call, name).await? {
+            self.claim(name, adopt, existing.tags)?;
+            self.nrp.delete_public_ip(call, name).await?;
         }
         Ok(Success::Done)
     }
@@ -120,18 +173,26 @@ impl ResourceExecutor {
         BTreeMap::from([(OWNER_TAG.to_owned(), self.cluster.clone())])
     }
 
-    fn check_owner(&self, name: &str, tags: &BTreeMap<String, String>) -> Result<()> {
-        // Tag names compare without regard to case.
-        let owner = tags.iter().find(|(tag, _)| tag.eq_ignore_ascii_case(OWNER_TAG)).map(|(_, owner)| owner);
+    /// The tags of a resource that exists, with ours among them; an error if it is not ours.
+    fn claim(
+        &self,
+        name: &str,
+        adopt: bool,
+        mut tags: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>> {
         let Self { cluster, .. } = self;
-        match owner {
-            Some(owner) if owner == cluster => Ok(()),
+        match owner(&tags) {
+            Some(owner) if owner == cluster => Ok(tags),
             Some(owner) => Err(Error::new(
                 ErrorKind::Forbidden,
                 format!(
                     "{name} belongs to cluster {owner:?} (tag {OWNER_TAG}), and this is {cluster:?}; it is left alone"
                 ),
             )),
+            None if adopt => {
+                tags.extend(self.tags());
+                Ok(tags)
+            }
             None => Err(Error::new(
                 ErrorKind::Forbidden,
                 format!(
@@ -142,8 +203,17 @@ impl ResourceExecutor {
     }
 }
 
-fn public_ip_name(service: &ServiceId) -> String {
+/// The cluster that a resource with these tags belongs to. Tag names compare without regard to case.
+pub(crate) fn owner(tags: &BTreeMap<String, String>) -> Option<&String> {
+    tags.iter().find(|(tag, _)| tag.eq_ignore_ascii_case(OWNER_TAG)).map(|(_, owner)| owner)
+}
+
+pub(crate) fn public_ip_name(service: &ServiceId) -> String {
     format!("{service}-pip")
+}
+
+pub(crate) fn second_public_ip_name(service: &ServiceId) -> String {
+    format!("{service}-pip-v6")
 }
 
 fn service_port(rule: &Rule) -> ServicePort {

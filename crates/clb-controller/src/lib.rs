@@ -10,26 +10,30 @@
 //!                        Outcome of each call ─►│ DiffTracker│─► Operation
 //!                                ▲              └────────────┘       │
 //!                                │                                   ├─► LocationAndNrpServiceBatchUpdater ─► ServiceGateway
-//!                                └───────────────────────────────────┴─► ResourceExecutor ─► public IPs, load balancers
+//!                                ├───────────────────────────────────┼─► ResourceExecutor ─► public IPs, load balancers, …
+//!                                └───────────────────────────────────┴─► ObjectWriter ─► finalizers, status
 //! ```
 //!
 //! * [`convert`] and [`admission`] turn Kubernetes objects into [`Change`](clb_difftracker::Change)s, once, at the edge.
 //! * [`Inbox`] is the coalescing trigger: it wakes the driver once for whatever has come in meanwhile.
 //! * [`Driver`] is the loop around the tracker: inputs in, operations out, each call a task of its own with a time limit.
 //!   While a call on the ServiceGateway runs, everything that changes goes into the next batch.
-//! * [`LocationAndNrpServiceBatchUpdater`] performs the batches, [`ResourceExecutor`] everything on single resources.
+//! * [`LocationAndNrpServiceBatchUpdater`] performs the batches, [`ResourceExecutor`] everything on single resources;
+//!   whoever embeds the driver brings an [`ObjectWriter`](objects::ObjectWriter) for their API server.
+//! * [`reading`] reads what Azure holds, at the start or at any later time, and hands it in like any other input.
 //!
 //! # What is not here yet
 //!
-//! Watches (`kube`), finalizers and status, the lease, reading what Azure holds at start, metrics: they will stand beside
-//! the driver and feed it.
+//! Watches (`kube`), an `ObjectWriter` over it, the lease, metrics: they will stand beside the driver and feed it.
 
 pub mod admission;
 pub mod batch_updater;
 pub mod convert;
 mod driver;
 mod executor;
+pub mod objects;
 mod outcome;
+pub mod reading;
 
 pub use batch_updater::LocationAndNrpServiceBatchUpdater;
 pub use driver::{Driver, DriverConfig, Inbox, Stopped};

@@ -20,13 +20,13 @@ pub(crate) fn outcome(result: Result<Success, Error>) -> Outcome {
 /// The outcome of a call on the ServiceGateway.
 ///
 /// When the gateway itself is not found, that says nothing of what the request names: every request would be answered so.
-pub(crate) fn gateway_outcome(result: Result<(), Error>) -> Outcome {
+pub(crate) fn gateway_outcome(result: Result<Success, Error>) -> Outcome {
     let is_gateway_missing = |error: &Error| error.status().is_some_and(|status| status.as_u16() == 404);
     match result {
         Err(error) if is_gateway_missing(&error) => {
             Outcome::Failed(Failure { kind: FailureKind::Transient, message: error.to_string() })
         }
-        result => outcome(result.map(|()| Success::Done)),
+        result => outcome(result),
     }
 }
 

@@ -44,7 +44,7 @@ fn json_is_one_object_and_nothing_else() {
     // How much is coalesced depends on the machine's pace.
     let calls = shown["nrp_calls"].take();
     let expected = json!({
-        "in_sync": true, "services": 1, "locations": 3, "addresses": 3, "changes": 32, "nrp_calls": null, "mismatches": []
+        "in_sync": true, "services": 1, "locations": 3, "addresses": 3, "changes": 48, "nrp_calls": null, "mismatches": []
     });
     assert_eq!(shown, expected);
     for kind in ["update_services", "update_address_locations", "put", "delete", "get"] {

@@ -27,9 +27,8 @@ fn changes(family: IpFamily, pods: &[(u16, u16)]) -> Vec<Change> {
     let spec = LoadBalancerSpec::new(family, IdleTimeout::default(), vec![rule]).unwrap();
     let id = ServiceId::new("5dec0346-d61c-41a2-97e8-53072ad7a0f2").unwrap();
     let service = ObjectKey::new("default", "service");
-    let endpoint = |&(pod, node): &(u16, u16)| Endpoint {
-        address: Ip::from(ip(10, pod)),
-        node: NodeName::new(format!("node-{}", node % NODES)),
+    let endpoint = |&(pod, node): &(u16, u16)| {
+        Endpoint::ready(Ip::from(ip(10, pod)), NodeName::new(format!("node-{}", node % NODES)))
     };
     let slice = EndpointSlice {
         key: ObjectKey::new("default", "slice"),
@@ -43,7 +42,7 @@ fn changes(family: IpFamily, pods: &[(u16, u16)]) -> Vec<Change> {
         };
         Change::NodeApplied(Node { name: NodeName::new(format!("node-{number}")), ipv4, ipv6 })
     };
-    let service = Change::ServiceApplied(Service { id, key: service, intent: Intent::LoadBalancer(spec) });
+    let service = Change::ServiceApplied(Service::new(id, service, Intent::LoadBalancer(spec)));
     (0..NODES).map(node).chain([service, Change::EndpointSliceApplied(slice)]).collect()
 }
 
@@ -58,9 +57,14 @@ fn bodies(family: IpFamily, pods: &[(u16, u16)], max_bytes: usize) -> Vec<Update
         if let Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) = &operation.action {
             bodies.push(address_locations_body(updates));
         }
-        tracker.handle_outcome(operation.id, Outcome::Succeeded(Success::Done), NOW);
+        tracker.handle_outcome(operation.id, succeeded(), NOW);
     }
     bodies
+}
+
+/// A public IP has an address; which one does not matter here.
+fn succeeded() -> Outcome {
+    Outcome::Succeeded(Success::PublicIp(Ip::from(IpAddr::from([20, 0, 0, 1]))))
 }
 
 proptest! {
@@ -108,7 +112,7 @@ proptest! {
                     prop_assert!(length <= max_bytes || entries <= 2, "{length} bytes in {entries} entries");
                     sizes.push(length);
                 }
-                tracker.handle_outcome(operation.id, Outcome::Succeeded(Success::Done), NOW);
+                tracker.handle_outcome(operation.id, succeeded(), NOW);
             }
             // Nor is it split for nothing: of two neighbours, both do not fit into one. (What removes a location whole is
             // shorter than what was counted for its addresses.)

@@ -46,7 +46,7 @@ fn slice(address_type: &str, endpoints: &Value) -> discovery::EndpointSlice {
 
 fn applied(endpoints: &[(&str, &str)], problems: Vec<Problem>) -> Result<Converted, ConvertError> {
     let endpoints =
-        endpoints.iter().map(|(address, node)| Endpoint { address: ip(address), node: NodeName::new(*node) });
+        endpoints.iter().map(|(address, node)| Endpoint::ready(ip(address), NodeName::new(*node)));
     Ok(Converted {
         change: Change::EndpointSliceApplied(EndpointSlice {
             key: slice_key(),
@@ -68,7 +68,7 @@ fn a_service_is_known_by_its_uid_in_lower_case() {
     let key = ObjectKey::new("shop", "web");
     assert_eq!(
         service_applied(&AdmissionPolicy::default(), &service),
-        change(Change::ServiceApplied(Service { id: id("5dec-a"), key, intent: Intent::None }))
+        change(Change::ServiceApplied(Service::new(id("5dec-a"), key, Intent::None)))
     );
     assert_eq!(service_gone(&service), Ok(Change::ServiceGone(id("5dec-a"))));
 }
@@ -333,6 +333,7 @@ impl World {
             Change::EndpointSliceGone(key) => drop(self.slices.remove(&key)),
             Change::NodeApplied(node) => drop(self.nodes.insert(node.name.clone(), node)),
             Change::NodeGone(name) => drop(self.nodes.remove(&name)),
+            Change::PodApplied(_) | Change::PodGone(_) => unreachable!("no pod is read here"),
             Change::ResyncBegin(_) | Change::ResyncDone(_) => unreachable!("no conversion makes this"),
         }
     }

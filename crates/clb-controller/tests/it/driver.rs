@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::driving::config;
-use crate::fake::{Fake, Trouble};
+use crate::fake::{Fake, Objects, Trouble};
 
 const SECOND: Duration = Duration::from_secs(1);
 const UID: &str = "00000000-0000-0000-0000-000000000001";
@@ -27,7 +27,12 @@ fn driver(delay: Duration, settings: DriverConfig) -> (Arc<Fake>, Driver, Inbox)
     let fake = Arc::new(Fake::new(delay));
     let nrp: Arc<dyn NrpApi> = fake.clone();
     let updater = LocationAndNrpServiceBatchUpdater::new(nrp.clone(), config());
-    let (driver, inbox) = Driver::new(settings, updater, ResourceExecutor::new(nrp, config(), "here"));
+    let (driver, inbox) = Driver::new(
+        settings,
+        updater,
+        ResourceExecutor::new(nrp, config(), "here"),
+        Arc::new(Objects::default()),
+    );
     (fake, driver, inbox)
 }
 
@@ -53,7 +58,7 @@ fn service() -> Change {
     };
     let spec = LoadBalancerSpec::new(IpFamily::V4, IdleTimeout::default(), vec![rule]).unwrap();
     let (id, key) = (ServiceId::new(UID).unwrap(), ObjectKey::new("default", "service"));
-    Change::ServiceApplied(Service { id, key, intent: Intent::LoadBalancer(spec) })
+    Change::ServiceApplied(Service::new(id, key, Intent::LoadBalancer(spec)))
 }
 
 fn node() -> Change {
@@ -67,7 +72,7 @@ fn pod(number: u16) -> Change {
     Change::EndpointSliceApplied(EndpointSlice {
         key: ObjectKey::new("default", format!("slice-{number}")),
         service: ServiceRef::Name(ObjectKey::new("default", "service")),
-        endpoints: [Endpoint { address, node: NodeName::new("n1") }].into_iter().collect(),
+        endpoints: [Endpoint::ready(address, NodeName::new("n1"))].into_iter().collect(),
     })
 }
 
@@ -165,7 +170,12 @@ async fn what_a_call_says_that_ends_during_the_shutdown_is_told() {
     let heard = failures.clone();
     let driver = driver.on_notice(move |notice| match notice {
         Notice::Failed { kind, .. } => heard.lock().unwrap().push(*kind),
-        Notice::Phase { .. } | Notice::Rejected { .. } | Notice::Quarantined { .. } => {}
+        Notice::Phase { .. }
+        | Notice::Rejected { .. }
+        | Notice::EgressRefused { .. }
+        | Notice::DeletionsHeld { .. }
+        | Notice::PodFailed { .. }
+        | Notice::Quarantined { .. } => {}
     });
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(driver.run(shutdown.clone()));

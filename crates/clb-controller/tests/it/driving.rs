@@ -8,8 +8,9 @@ use clb_controller::{
     Driver, DriverConfig, Inbox, LocationAndNrpServiceBatchUpdater, ResourceExecutor, Stopped,
 };
 use clb_difftracker::{
-    Change, Endpoint, EndpointSlice, FrontendPort, IdleTimeout, Intent, Ip, IpFamily, LoadBalancerSpec, Node,
-    NodeName, Notice, ObjectKey, Phase, Protocol, Rule, Service, ServiceId, ServiceRef,
+    Change, Endpoint, EndpointSlice, Finalizers, FrontendPort, IdleTimeout, Intent, Ip, IpFamily,
+    LoadBalancerSpec, Node, NodeName, Notice, ObjectKey, Phase, Protocol, Rule, Service, ServiceId,
+    ServiceRef,
 };
 use clb_nrp::models::UpdateAction;
 use clb_nrp::{Error, ErrorKind, NrpApi, NrpConfig};
@@ -18,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{Call, Fake, Trouble};
+use crate::fake::{Call, Fake, Objects, Trouble};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,6 +30,7 @@ pub(crate) fn config() -> NrpConfig {
 
 struct Running {
     fake: Arc<Fake>,
+    objects: Arc<Objects>,
     inbox: Inbox,
     notices: Arc<Mutex<Vec<Notice>>>,
     shutdown: CancellationToken,
@@ -44,13 +46,14 @@ fn start_with(delay: Duration, settings: DriverConfig) -> Running {
     let nrp: Arc<dyn NrpApi> = fake.clone();
     let updater = LocationAndNrpServiceBatchUpdater::new(nrp.clone(), config());
     let executor = ResourceExecutor::new(nrp, config(), "here");
-    let (driver, inbox) = Driver::new(settings, updater, executor);
+    let objects = Arc::new(Objects::default());
+    let (driver, inbox) = Driver::new(settings, updater, executor, objects.clone());
     let notices = Arc::new(Mutex::new(Vec::new()));
     let heard = notices.clone();
     let driver = driver.on_notice(move |notice| heard.lock().unwrap().push(notice.clone()));
     let shutdown = CancellationToken::new();
     let driver = tokio::spawn(driver.run(shutdown.clone()));
-    Running { fake, inbox, notices, shutdown, driver }
+    Running { fake, objects, inbox, notices, shutdown, driver }
 }
 
 impl Running {
@@ -85,7 +88,14 @@ fn service(number: usize, ports: &[u16]) -> Change {
     let rules = ports.iter().map(rule).collect();
     let spec = LoadBalancerSpec::new(IpFamily::V4, IdleTimeout::default(), rules).unwrap();
     let key = ObjectKey::new("default", format!("service-{number}"));
-    Change::ServiceApplied(Service { id: id(number), key, intent: Intent::LoadBalancer(spec) })
+    Change::ServiceApplied(Service::new(id(number), key, Intent::LoadBalancer(spec)))
+}
+
+/// The same Service once we have written on it.
+fn written_service(number: usize, ports: &[u16]) -> Change {
+    let Change::ServiceApplied(service) = service(number, ports) else { unreachable!("made just so") };
+    let ingress = vec![Ip::from(IpAddr::from([20, 0, 0, 1]))];
+    Change::ServiceApplied(Service { finalizers: Finalizers::Complete, ingress, ..service })
 }
 
 fn node() -> Change {
@@ -93,8 +103,7 @@ fn node() -> Change {
 }
 
 fn slice(pods: impl IntoIterator<Item = u8>) -> Change {
-    let endpoint =
-        |last| Endpoint { address: Ip::from(IpAddr::from([10, 0, 0, last])), node: NodeName::new("n1") };
+    let endpoint = |last| Endpoint::ready(Ip::from(IpAddr::from([10, 0, 0, last])), NodeName::new("n1"));
     Change::EndpointSliceApplied(EndpointSlice {
         key: ObjectKey::new("default", "slice"),
         service: ServiceRef::Name(ObjectKey::new("default", "service-0")),
@@ -123,7 +132,7 @@ async fn a_service_is_made_changed_and_removed_by_these_calls_and_no_others() {
     running.tell(slice([1])).await;
     running.tell(service(0, &[80])).await;
     running.settle().await;
-    running.tell(service(0, &[80, 443])).await;
+    running.tell(written_service(0, &[80, 443])).await;
     running.settle().await;
     running.tell(Change::ServiceGone(id(0))).await;
     running.settle().await;
@@ -146,6 +155,8 @@ async fn a_service_is_made_changed_and_removed_by_these_calls_and_no_others() {
         format!("DELETE public IP {name}-pip"),
     ];
     assert_eq!(running.fake.sequence(), expected);
+    let writes = [format!("{name}: AddFinalizers"), format!("{name}: SetIngress(20.0.0.1)")];
+    assert_eq!(running.objects.writes(), writes);
     let phases: Vec<_> = running
         .notices
         .lock()
@@ -153,7 +164,12 @@ async fn a_service_is_made_changed_and_removed_by_these_calls_and_no_others() {
         .iter()
         .map(|notice| match notice {
             Notice::Phase { to, .. } => *to,
-            Notice::Rejected { .. } | Notice::Failed { .. } | Notice::Quarantined { .. } => {
+            Notice::Rejected { .. }
+            | Notice::EgressRefused { .. }
+            | Notice::DeletionsHeld { .. }
+            | Notice::PodFailed { .. }
+            | Notice::Failed { .. }
+            | Notice::Quarantined { .. } => {
                 panic!("{notice:?}")
             }
         })

@@ -25,7 +25,7 @@ fn executor() -> (Arc<Fake>, ResourceExecutor) {
 }
 
 async fn execute(executor: &ResourceExecutor, request: &ResourceRequest) -> Outcome {
-    executor.execute(&CallContext::random(), &ServiceId::new(UID).unwrap(), request).await
+    executor.execute(&CallContext::random(), &ServiceId::new(UID).unwrap(), false, request).await
 }
 
 fn put_load_balancer() -> ResourceRequest {

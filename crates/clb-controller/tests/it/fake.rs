@@ -5,8 +5,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use clb_controller::objects::ObjectWriter;
+use clb_difftracker::{
+    ObjectKey, Outcome, PodRef, PodRequest, ResourceVersion, ServiceId, ServiceRequest, Success,
+};
 use clb_nrp::models::{
-    AddressLocation, GatewayService, LoadBalancer, PublicIp, UpdateAddressLocations, UpdateServices,
+    AddressLocation, GatewayService, LoadBalancer, NatGateway, PublicIp, UpdateAddressLocations,
+    UpdateServices,
 };
 use clb_nrp::{CallContext, Error, NrpApi, Result};
 use tokio::time::{Instant, sleep};
@@ -39,6 +44,7 @@ struct Inner {
     troubles: BTreeMap<String, Vec<Trouble>>,
     public_ips: BTreeMap<String, PublicIp>,
     load_balancers: BTreeMap<String, LoadBalancer>,
+    nat_gateways: BTreeMap<String, NatGateway>,
     locations: Vec<UpdateAddressLocations>,
     services: Vec<UpdateServices>,
     /// The next public IPs come without an address.
@@ -73,6 +79,14 @@ impl Fake {
 
     pub(crate) fn load_balancer(&self, name: &str) -> Option<LoadBalancer> {
         self.inner.lock().unwrap().load_balancers.get(name).cloned()
+    }
+
+    pub(crate) fn add_nat_gateway(&self, name: &str, nat_gateway: NatGateway) {
+        self.inner.lock().unwrap().nat_gateways.insert(name.to_owned(), nat_gateway);
+    }
+
+    pub(crate) fn nat_gateway(&self, name: &str) -> Option<NatGateway> {
+        self.inner.lock().unwrap().nat_gateways.get(name).cloned()
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
@@ -177,6 +191,26 @@ impl NrpApi for Fake {
             .await
     }
 
+    async fn get_nat_gateway(&self, _: &CallContext, name: &str) -> Result<Option<NatGateway>> {
+        self.call("GET NAT gateway", name, 0, |inner| inner.nat_gateways.get(name).cloned()).await
+    }
+
+    async fn put_nat_gateway(&self, _: &CallContext, name: &str, body: &NatGateway) -> Result<NatGateway> {
+        self.call("PUT NAT gateway", name, 0, |inner| {
+            inner.nat_gateways.insert(name.to_owned(), body.clone());
+            body.clone()
+        })
+        .await
+    }
+
+    async fn delete_nat_gateway(&self, _: &CallContext, name: &str) -> Result<()> {
+        self.call("DELETE NAT gateway", name, 0, |inner| drop(inner.nat_gateways.remove(name))).await
+    }
+
+    async fn list_nat_gateways(&self, _: &CallContext) -> Result<Vec<NatGateway>> {
+        self.call("LIST NAT gateways", "", 0, |inner| inner.nat_gateways.values().cloned().collect()).await
+    }
+
     async fn update_services(&self, _: &CallContext, update: &UpdateServices) -> Result<()> {
         let entries = update.service_requests.len();
         self.call("updateServices", "", entries, |inner| inner.services.push(update.clone())).await
@@ -193,5 +227,32 @@ impl NrpApi for Fake {
 
     async fn get_address_locations(&self, _: &CallContext) -> Result<Vec<AddressLocation>> {
         self.call("GET addressLocations", "", 0, |_| Vec::new()).await
+    }
+}
+
+/// An API server that does what it is asked, and counts.
+#[derive(Default)]
+pub(crate) struct Objects(Mutex<Vec<String>>);
+
+impl Objects {
+    pub(crate) fn writes(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn written(&self, what: String) -> Outcome {
+        let mut writes = self.0.lock().unwrap();
+        writes.push(what);
+        Outcome::Succeeded(Success::Written(ResourceVersion::new(writes.len() as u64)))
+    }
+}
+
+#[async_trait]
+impl ObjectWriter for Objects {
+    async fn write_service(&self, service: &ServiceId, _: &ObjectKey, request: ServiceRequest) -> Outcome {
+        self.written(format!("{service}: {request:?}"))
+    }
+
+    async fn write_pod(&self, pod: &PodRef, request: PodRequest) -> Outcome {
+        self.written(format!("{pod}: {request:?}"))
     }
 }

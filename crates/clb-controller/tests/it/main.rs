@@ -10,4 +10,7 @@ mod driving;
 mod executor;
 mod fake;
 mod gateway;
+mod outbound;
 mod ownership;
+mod pods;
+mod reading;
