@@ -145,6 +145,13 @@ impl Addresses {
         first.into_iter().chain(others.into_iter().flatten()).map(expand).collect()
     }
 
+    /// The locations at which NRP holds an address, or may.
+    pub(crate) fn places(&self, address: Id<Address>) -> impl Iterator<Item = Id<Location>> {
+        let first = self.table[address].held.as_ref();
+        let others = first.and_then(|_| self.elsewhere.get(&address));
+        first.into_iter().chain(others.into_iter().flatten()).map(|kept| kept.location)
+    }
+
     pub(crate) fn quarantined(&self) -> usize {
         self.refused.len()
     }

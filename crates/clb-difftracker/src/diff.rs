@@ -55,7 +55,7 @@ impl DiffTracker {
             ServiceDifference {
                 service: self.services.key(id).clone(),
                 key: state.key.clone(),
-                phase: state.derive_phase(is_dual_stack),
+                phase: state.derive_phase(&state.next_step(is_dual_stack), is_dual_stack),
                 resources: state.resources.clone(),
             }
         };

@@ -57,6 +57,13 @@ impl Ages {
         self.marks.get(after.checked_sub(1)?).map(|(_, at)| *at)
     }
 
+    /// The change of an address with this number has been acknowledged.
+    pub(crate) fn acknowledge(&mut self, number: u64, now: Timestamp) {
+        if let Some(time) = self.time_of(number) {
+            self.addresses.record(now.since(time));
+        }
+    }
+
     /// Nothing with a smaller number waits any more.
     pub(crate) fn forget_before(&mut self, oldest: u64) {
         while self.marks.get(1).is_some_and(|(mark, _)| *mark < oldest) {

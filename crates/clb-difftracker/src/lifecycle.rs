@@ -248,7 +248,7 @@ fn serving_step(
     else {
         return Step::Resource(ResourceRequest::PutPublicIp(spec.family()));
     };
-    if load_balancer.certain() != Some(&Some(spec.clone())) {
+    if load_balancer.certain().and_then(Option::as_ref) != Some(spec) {
         Step::Resource(ResourceRequest::PutLoadBalancer(spec.clone()))
     } else if registration.certain() != Some(&Registration::WithPool) {
         Step::Registration(RegistrationUpdate::RegisterInbound)

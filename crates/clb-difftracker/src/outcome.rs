@@ -390,9 +390,9 @@ impl DiffTracker {
     }
 
     fn note_latency(&mut self, moves: &[Move]) {
-        let began = |step: &Move| step.since.and_then(|since| self.ages.time_of(since));
-        let times: Vec<_> = moves.iter().filter_map(began).collect();
-        times.into_iter().for_each(|time| self.ages.addresses.record(self.now.since(time)));
+        for since in moves.iter().filter_map(|step| step.since) {
+            self.ages.acknowledge(since, self.now);
+        }
         if let Some(oldest) = self.oldest_waiting() {
             self.ages.forget_before(oldest);
         }
@@ -400,10 +400,10 @@ impl DiffTracker {
 
     /// Takes in what the locations of a request hold of an address. What others were meanwhile observed to hold stays.
     fn replace_holdings(&mut self, step: &Move, mut holdings: Holdings) {
-        for held in self.addresses.holdings(step.address) {
-            if !step.locations().any(|location| location == held.location) {
-                holdings.push(held);
-            }
+        let is_elsewhere = |place| !step.locations().any(|location| location == place);
+        if self.addresses.places(step.address).any(is_elsewhere) {
+            let held = self.addresses.holdings(step.address).into_iter();
+            holdings.extend(held.filter(|held| is_elsewhere(held.location)));
         }
         self.set_holdings(step.address, &holdings);
     }

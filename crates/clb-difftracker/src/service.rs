@@ -178,10 +178,9 @@ impl ServiceState {
         }
     }
 
-    /// Where it is on its way; `None` when there is nothing to do or undo.
-    pub(crate) fn derive_phase(&self, is_dual_stack: bool) -> Option<Phase> {
-        let step = self.next_step(is_dual_stack);
-        let retrying = self.failures > 0 && step != Step::Settled;
+    /// Where it is on its way, with this step next; `None` when there is nothing to do or undo.
+    pub(crate) fn derive_phase(&self, step: &Step, is_dual_stack: bool) -> Option<Phase> {
+        let retrying = self.failures > 0 && *step != Step::Settled;
         match self.goal(is_dual_stack) {
             Goal::Leave => None,
             Goal::Keep => Some(Phase::Rejected),

@@ -146,8 +146,7 @@ impl DiffTracker {
         if former.is_some() && former != slot {
             self.refresh_source(id);
         }
-        let flipped = self.count_ready(former, ready_before, slot, self.sources[id].ready());
-        flipped.into_iter().for_each(|slot| self.refresh_terminating(slot));
+        self.count_ready((former, ready_before), (slot, self.sources[id].ready()));
         for &address in &touched {
             self.refresh_address(address);
             self.refresh_lingering(address);
@@ -159,24 +158,27 @@ impl DiffTracker {
         }
     }
 
-    /// Counts ready endpoints anew, and gives the slots where there are now some and were none, or the other way round.
+    /// Counts ready endpoints anew; where there are now some and were none, or the other way round, that matters to the
+    /// terminating ones.
     fn count_ready(
         &mut self,
-        from: Option<Id<Slot>>,
-        before: usize,
-        to: Option<Id<Slot>>,
-        now: usize,
-    ) -> Vec<Id<Slot>> {
-        let slots: Vec<_> = from.into_iter().chain(to.filter(|to| from != Some(*to))).collect();
-        let had: Vec<_> = slots.iter().map(|&slot| self.slots[slot].ready > 0).collect();
-        from.into_iter().for_each(|slot| self.slots[slot].ready -= before);
-        to.into_iter().for_each(|slot| self.slots[slot].ready += now);
-        slots
-            .into_iter()
-            .zip(had)
-            .filter(|(slot, had)| (self.slots[*slot].ready > 0) != *had)
-            .map(|it| it.0)
-            .collect()
+        (from, before): (Option<Id<Slot>>, usize),
+        (to, now): (Option<Id<Slot>>, usize),
+    ) {
+        let had = [from, to].map(|slot| slot.is_some_and(|slot| self.slots[slot].ready > 0));
+        if let Some(from) = from {
+            self.slots[from].ready -= before;
+        }
+        if let Some(to) = to {
+            self.slots[to].ready += now;
+        }
+        for (slot, had) in [from, to].into_iter().zip(had) {
+            if let Some(slot) = slot
+                && (self.slots[slot].ready > 0) != had
+            {
+                self.refresh_terminating(slot);
+            }
+        }
     }
 
     /// Whether a claim counts: all of ready endpoints do, those of terminating ones while their service has none that is ready.

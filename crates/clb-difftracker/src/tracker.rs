@@ -306,7 +306,7 @@ impl DiffTracker {
         let step = self.services[id].next_step(self.is_dual_stack());
         self.note_settled(id, step == Step::Settled);
         self.queue_service(id, &step);
-        self.tell_phase(id);
+        self.tell_phase(id, &step);
         let state = &self.services[id];
         if state.is_forgettable() && !self.reading.may_contradict(state.touched) {
             self.timers.clear(Timer::Service(id));
@@ -387,10 +387,10 @@ impl DiffTracker {
         self.services[id].queued = wanted.map(|queue| (queue, number));
     }
 
-    fn tell_phase(&mut self, id: Id<ServiceState>) {
+    fn tell_phase(&mut self, id: Id<ServiceState>, step: &Step) {
         let is_dual_stack = self.is_dual_stack();
         let state = &mut self.services[id];
-        let to = state.derive_phase(is_dual_stack);
+        let to = state.derive_phase(step, is_dual_stack);
         let from = core::mem::replace(&mut state.phase, to);
         if from != to {
             let key = state.key.clone();
@@ -407,13 +407,14 @@ impl DiffTracker {
             let (_, id) = self.resource_queue.pop_first()?;
             self.services[id].queued = None;
             // What is queued here has such a step: a refresh follows every change of it.
-            if let Step::Resource(request) = self.services[id].next_step(self.is_dual_stack()) {
+            let step = self.services[id].next_step(self.is_dual_stack());
+            if let Step::Resource(request) = &step {
                 self.services[id].in_flight = Some(operation);
-                self.tell_phase(id);
+                self.tell_phase(id, &step);
                 let service = self.services.key(id).clone();
-                let adopt = self.services[id].resources.lacks_tag(&request);
+                let adopt = self.services[id].resources.lacks_tag(request);
                 let action = Action::Resource { service, adopt, request: request.clone() };
-                return Some((action, InFlight::Resource { service: id, request }));
+                return Some((action, InFlight::Resource { service: id, request: request.clone() }));
             }
         }
     }
@@ -430,9 +431,9 @@ impl DiffTracker {
                 Subject::Service(id) => {
                     self.services[id].queued = None;
                     let step = self.services[id].next_step(self.is_dual_stack());
-                    if let (Step::Object(request), Some(key)) = (step, self.services[id].key.clone()) {
+                    if let (&Step::Object(request), Some(key)) = (&step, self.services[id].key.clone()) {
                         self.services[id].in_flight = Some(operation);
-                        self.tell_phase(id);
+                        self.tell_phase(id, &step);
                         let service = self.services.key(id).clone();
                         let action = Action::Service { service, key, request };
                         return Some((action, InFlight::Service { service: id, request }));
