@@ -46,7 +46,7 @@ impl Naive {
             let held = self.held.get(location);
             for (address, services) in addresses {
                 if held.and_then(|held| held.get(address)) != Some(services) {
-                    let update = AddressUpdate { address: *address, services: services.clone() };
+                    let update = AddressUpdate { address: *address, services: services.as_slice().into() };
                     updates.entry(*location).or_default().push(update);
                 }
             }
@@ -55,7 +55,7 @@ impl Naive {
             let wanted = wanted.get(location);
             for address in addresses.keys() {
                 if wanted.is_none_or(|wanted| !wanted.contains_key(address)) {
-                    let update = AddressUpdate { address: *address, services: Vec::new() };
+                    let update = AddressUpdate { address: *address, services: [].into() };
                     updates.entry(*location).or_default().push(update);
                 }
             }

@@ -1,13 +1,14 @@
 //! Batches on the ServiceGateway.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use clb_difftracker::{
-    AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, Outcome, RegistrationUpdate,
+    AddressUpdate, AddressesUpdate, GatewayRequest, LocationUpdate, Outcome, RegistrationUpdate, ServiceId,
     ServiceUpdate, Success,
 };
 use clb_nrp::models::{
-    Address, AddressLocationUpdate, BackendPool, GatewayService, ServiceRequest, UpdateAction,
+    Address, AddressLocationUpdate, BackendPool, GatewayService, ServiceNames, ServiceRequest, UpdateAction,
     UpdateAddressLocations, UpdateServices,
 };
 use clb_nrp::{CallContext, NrpApi, NrpConfig, Result};
@@ -74,26 +75,37 @@ impl LocationAndNrpServiceBatchUpdater {
 /// The body of an `updateAddressLocations` that makes these updates and leaves everything else as it is.
 #[must_use]
 pub fn address_locations_body(updates: &[LocationUpdate]) -> UpdateAddressLocations {
+    let mut names = Names::default();
     UpdateAddressLocations {
         action: UpdateAction::PartialUpdate,
-        address_locations: updates.iter().map(location_update).collect(),
+        address_locations: updates.iter().map(|update| location_update(update, &mut names)).collect(),
     }
 }
 
-fn location_update(update: &LocationUpdate) -> AddressLocationUpdate {
+fn location_update(update: &LocationUpdate, names: &mut Names) -> AddressLocationUpdate {
+    let mut addresses = |addresses: &[AddressUpdate]| {
+        let address = |update: &AddressUpdate| Address {
+            address: update.address.get(),
+            services: names.of(&update.services),
+        };
+        addresses.iter().map(address).collect()
+    };
     let (address_update_action, addresses) = match &update.addresses {
-        AddressesUpdate::Replace(addresses) => {
-            (UpdateAction::FullUpdate, addresses.iter().map(address).collect())
-        }
-        AddressesUpdate::Merge(addresses) => {
-            (UpdateAction::PartialUpdate, addresses.iter().map(address).collect())
-        }
+        AddressesUpdate::Replace(replaced) => (UpdateAction::FullUpdate, addresses(replaced)),
+        AddressesUpdate::Merge(merged) => (UpdateAction::PartialUpdate, addresses(merged)),
         AddressesUpdate::Remove => (UpdateAction::PartialUpdate, Vec::new()),
     };
     AddressLocationUpdate { address_location: update.location.get(), address_update_action, addresses }
 }
 
-fn address(update: &AddressUpdate) -> Address {
-    let services = update.services.iter().map(|service| service.as_str().to_owned()).collect();
-    Address { address: update.address.get(), services }
+/// The lists of names that stand in a body, by where the tracker keeps them: it shares them between addresses, and so does
+/// the body.
+#[derive(Default)]
+struct Names(HashMap<(usize, usize), ServiceNames>);
+
+impl Names {
+    fn of(&mut self, services: &[ServiceId]) -> ServiceNames {
+        let place = (services.as_ptr().addr(), services.len());
+        self.0.entry(place).or_insert_with(|| services.iter().map(Arc::from).collect()).clone()
+    }
 }

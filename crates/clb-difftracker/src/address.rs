@@ -90,7 +90,10 @@ pub(crate) enum Work {
     /// It names a service whose registration is in doubt, and can be neither sent nor withdrawn before that is settled.
     Waiting,
     /// It is part of the batch in flight.
-    InFlight,
+    InFlight {
+        /// Whether something about it has changed since.
+        is_outdated: bool,
+    },
     /// NRP refuses the target that is kept aside.
     Quarantined,
 }
@@ -161,13 +164,13 @@ impl Addresses {
         match core::mem::replace(&mut self.table[address].work, work) {
             Work::InSync => self.unsettled += 1,
             Work::Queued(key) => drop(self.queue.remove(&key)),
-            Work::Waiting | Work::InFlight => {}
+            Work::Waiting | Work::InFlight { .. } => {}
             Work::Quarantined => drop(self.refused.remove(&address)),
         }
         match work {
             Work::InSync => self.unsettled -= 1,
             Work::Queued(key) => drop(self.queue.insert(key, address)),
-            Work::Waiting | Work::InFlight | Work::Quarantined => {}
+            Work::Waiting | Work::InFlight { .. } | Work::Quarantined => {}
         }
     }
 
@@ -269,7 +272,8 @@ impl DiffTracker {
     /// compared when its outcome comes.
     pub(crate) fn refresh_address(&mut self, address: Id<Address>) {
         let work = self.addresses.table[address].work;
-        if work == Work::InFlight {
+        if matches!(work, Work::InFlight { .. }) {
+            self.addresses.table[address].work = Work::InFlight { is_outdated: true };
             return;
         }
         let target = self.target(address);
@@ -290,7 +294,7 @@ impl DiffTracker {
         let since = match work {
             Work::Queued(key) if key.urgency == urgency => return,
             Work::Queued(key) => key.since,
-            Work::InSync | Work::Waiting | Work::InFlight | Work::Quarantined => self.next_number(),
+            Work::InSync | Work::Waiting | Work::InFlight { .. } | Work::Quarantined => self.next_number(),
         };
         self.set_work(address, Work::Queued(QueueKey { urgency, since }));
     }

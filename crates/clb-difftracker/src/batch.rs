@@ -1,6 +1,7 @@
 //! Requests on the gateway: what goes into one, in which order, within which budget.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use smallvec::{SmallVec, smallvec};
@@ -217,7 +218,7 @@ impl DiffTracker {
         let candidates = suspects.unwrap_or_else(|| self.next_addresses(most));
         let mut draft = Draft { suspected, ..Draft::default() };
         for address in candidates {
-            if self.addresses.table[address].work == Work::InFlight {
+            if matches!(self.addresses.table[address].work, Work::InFlight { .. }) {
                 // Sent along with one before it.
                 continue;
             }
@@ -276,7 +277,7 @@ impl DiffTracker {
                     self.target(*address).is_some_and(|target| target.location == location)
                 };
                 for other in row.holdings.iter().chain(on_nodes.filter(belongs)) {
-                    if self.addresses.table[other].work != Work::InFlight && seen.insert(other) {
+                    if !matches!(self.addresses.table[other].work, Work::InFlight { .. }) && seen.insert(other) {
                         group.push(self.plan(other));
                     }
                 }
@@ -308,7 +309,7 @@ impl DiffTracker {
         }
         let since = match work {
             Work::Queued(key) => Some(key.since),
-            Work::InSync | Work::Waiting | Work::InFlight | Work::Quarantined => None,
+            Work::InSync | Work::Waiting | Work::InFlight { .. } | Work::Quarantined => None,
         };
         Move { address, before, after, since }
     }
@@ -334,19 +335,32 @@ impl DiffTracker {
 
     fn add(&mut self, draft: &mut Draft, group: Moves, cost: &Cost) {
         for step in &group {
-            self.set_work(step.address, Work::InFlight);
+            self.set_work(step.address, Work::InFlight { is_outdated: false });
             let address = self.ip(step.address);
             for location in step.locations() {
-                let services = step.services_at(location);
-                let mut services: Vec<ServiceId> =
-                    services.iter().map(|&id| self.services.key(id).clone()).collect();
-                services.sort_unstable();
+                let services = self.names(step.services_at(location), &mut draft.names);
                 draft.locations.entry(location).or_default().push(AddressUpdate { address, services });
             }
         }
         draft.moves.extend(group);
         draft.cost.entries += cost.entries;
         draft.cost.bytes += cost.bytes;
+    }
+
+    /// The names of a set of services, sorted; the same ones for the same set.
+    fn names(
+        &self,
+        services: &[Id<ServiceState>],
+        known: &mut BTreeMap<ServiceSet, Arc<[ServiceId]>>,
+    ) -> Arc<[ServiceId]> {
+        if let Some(names) = known.get(services) {
+            return names.clone();
+        }
+        let mut names: Vec<ServiceId> = services.iter().map(|&id| self.services.key(id).clone()).collect();
+        names.sort_unstable();
+        let names: Arc<[ServiceId]> = names.into();
+        known.insert(services.into(), names.clone());
+        names
     }
 
     /// Writes the request, and notes what NRP may hold until its outcome is known.
@@ -468,6 +482,8 @@ struct Draft {
     suspected: bool,
     moves: Vec<Move>,
     locations: BTreeMap<Id<Location>, Vec<AddressUpdate>>,
+    /// The sets of services that stand in it.
+    names: BTreeMap<ServiceSet, Arc<[ServiceId]>>,
     cost: Cost,
 }
 

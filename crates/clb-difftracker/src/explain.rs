@@ -235,7 +235,7 @@ impl DiffTracker {
         match self.addresses.table[id].work {
             Work::InSync => {}
             Work::Waiting => explanations.push(Explanation::RegistrationInDoubt),
-            Work::InFlight => explanations.push(Explanation::InFlight),
+            Work::InFlight { .. } => explanations.push(Explanation::InFlight),
             Work::Queued(_) => {
                 explanations.push(Explanation::Queued);
                 explanations.extend(self.explain_waiting(Some(Lane::Addresses)));

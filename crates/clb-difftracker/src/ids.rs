@@ -121,6 +121,12 @@ impl TryFrom<String> for ServiceId {
     }
 }
 
+impl From<&ServiceId> for Arc<str> {
+    fn from(id: &ServiceId) -> Self {
+        id.0.clone()
+    }
+}
+
 impl From<ServiceId> for String {
     fn from(id: ServiceId) -> Self {
         Self::from(id.as_str())

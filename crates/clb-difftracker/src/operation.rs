@@ -1,5 +1,6 @@
 //! Outputs: what to do, and how it went.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -147,8 +148,8 @@ pub enum AddressesUpdate {
 pub struct AddressUpdate {
     /// The pod's IP.
     pub address: Ip,
-    /// All services it backs, sorted; empty removes the address.
-    pub services: Vec<ServiceId>,
+    /// All services it backs, sorted; empty removes the address. Shared between addresses that back the same.
+    pub services: Arc<[ServiceId]>,
 }
 
 /// What to do with one Azure resource.

@@ -337,8 +337,16 @@ impl DiffTracker {
         let is_done = matches!(outcome, Outcome::Succeeded(_));
         let touched = self.next_number();
         locations.iter().for_each(|&location| self.locations[location].touched = touched);
+        let mut compared = Vec::with_capacity(moves.len());
         for step in &moves {
             let queued = |since| Work::Queued(QueueKey { urgency: Urgency::Addition, since });
+            // What was taken from the queue was sent as it should be.
+            let is_settled = is_done
+                && step.since.is_some()
+                && self.addresses.table[step.address].work == Work::InFlight { is_outdated: false };
+            if !is_settled || step.after.is_none() {
+                compared.push(step.address);
+            }
             self.set_work(step.address, step.since.filter(|_| !is_done).map_or(Work::InSync, queued));
         }
         let failure = match outcome {
@@ -382,9 +390,9 @@ impl DiffTracker {
             };
             self.tell_failure(operation, None, failure, retry_at);
         }
-        for step in moves {
-            self.refresh_address(step.address);
-            self.forget_address(step.address);
+        for address in compared {
+            self.refresh_address(address);
+            self.forget_address(address);
         }
         self.refresh_services(services);
     }

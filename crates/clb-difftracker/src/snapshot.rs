@@ -252,7 +252,7 @@ impl DiffTracker {
             address: self.ip(id),
             claims: row.claims.iter().map(claim).collect(),
             holdings,
-            in_flight: row.work == Work::InFlight,
+            in_flight: matches!(row.work, Work::InFlight { .. }),
             quarantined: row.work == Work::Quarantined,
         }
     }

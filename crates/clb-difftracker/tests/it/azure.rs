@@ -222,7 +222,7 @@ impl Azure {
                 return Err(format!("rule 2: {} names {service}, which is not registered", entry.address));
             }
             let held = self.locations.entry(location).or_default();
-            match entry.services.as_slice() {
+            match &*entry.services {
                 [] => held.remove(&entry.address),
                 services => held.insert(entry.address, services.iter().cloned().collect()),
             };

@@ -229,8 +229,8 @@ fn nw_36_what_stands_for_nothing_in_a_reading_is_not_there() {
     let mut world = settled([wanted(A, &[80]), node("n1", "192.168.0.1")]);
     let from = world.taken.len();
     world.begin_reading();
-    let empty = AddressUpdate { address: ip("10.0.0.1"), services: vec![] };
-    let other_family = AddressUpdate { address: ip("fd00::1"), services: vec![id(A)] };
+    let empty = AddressUpdate { address: ip("10.0.0.1"), services: [].into() };
+    let other_family = AddressUpdate { address: ip("fd00::1"), services: [id(A)].into() };
     let location = ObservedLocation { location: ip("192.168.0.1"), addresses: vec![empty, other_family] };
     world.tracker.handle_observation(Observation::Location(location), world.now);
     world.end_reading();

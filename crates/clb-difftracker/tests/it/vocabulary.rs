@@ -78,7 +78,7 @@ pub(crate) fn outbound_service(egress: &str, registration: RegistrationUpdate) -
 pub(crate) fn named(addresses: &[(&str, &[ServiceId])]) -> Vec<AddressUpdate> {
     let entry = |&(address, services): &(&str, &[ServiceId])| AddressUpdate {
         address: ip(address),
-        services: services.to_vec(),
+        services: services.into(),
     };
     addresses.iter().map(entry).collect()
 }

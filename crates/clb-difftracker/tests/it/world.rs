@@ -181,7 +181,7 @@ impl World {
                         .flatten()
                         .cloned()
                         .collect();
-                    assert_ne!(now, entry.services, "{} is sent as it is", entry.address);
+                    assert_ne!(&*now, &*entry.services, "{} is sent as it is", entry.address);
                 }
             }
         }
@@ -276,7 +276,7 @@ fn services(action: &Action) -> Vec<ServiceId> {
                 AddressesUpdate::Replace(entries) | AddressesUpdate::Merge(entries) => entries.clone(),
                 AddressesUpdate::Remove => Vec::new(),
             };
-            updates.iter().flat_map(entries).flat_map(|entry| entry.services).collect()
+            updates.iter().flat_map(entries).flat_map(|entry| entry.services.to_vec()).collect()
         }
         Action::Gateway(GatewayRequest::Read)
         | Action::Resource { .. }

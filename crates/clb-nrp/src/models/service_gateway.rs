@@ -1,6 +1,7 @@
 //! ServiceGateways: which services there are, and which addresses at which locations back them.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clb_arm::ResourceId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -248,9 +249,17 @@ pub struct Address {
     /// The pod's IP.
     #[serde(alias = "Address")]
     pub address: IpAddr,
-    /// The names of the services, all of them registered. In a partial update, none removes the address.
-    #[serde(alias = "Services", default, deserialize_with = "sparse")]
-    pub services: Vec<String>,
+    /// The names of the services, all of them registered. In a partial update, none removes the address. Addresses that back
+    /// the same services can share the list.
+    #[serde(alias = "Services", default, deserialize_with = "shared_names")]
+    pub services: ServiceNames,
+}
+
+/// A list of names that can be shared.
+pub type ServiceNames = Arc<[Arc<str>]>;
+
+fn shared_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ServiceNames, D::Error> {
+    sparse::<Arc<str>, D>(deserializer).map(Arc::from)
 }
 
 /// A location as the ServiceGateway holds it.
@@ -298,7 +307,7 @@ impl AddressRow {
         if self.services.is_empty() {
             return None;
         }
-        Some(Address { address: parse_ip(&self.address)?, services: self.services })
+        Some(Address { address: parse_ip(&self.address)?, services: self.services.into_iter().map(Arc::from).collect() })
     }
 }
 

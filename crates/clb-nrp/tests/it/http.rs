@@ -130,7 +130,7 @@ fn services() -> (UpdateServices, Value) {
 }
 
 fn locations() -> (UpdateAddressLocations, Value) {
-    let addresses = vec![Address { address: [10, 1, 0, 5].into(), services: vec!["a".into()] }];
+    let addresses = vec![Address { address: [10, 1, 0, 5].into(), services: ["a".into()].into() }];
     let update = UpdateAddressLocations {
         action: UpdateAction::PartialUpdate,
         address_locations: vec![AddressLocationUpdate {
@@ -249,7 +249,7 @@ async fn services_and_locations_are_listed_in_every_published_spelling() {
         location: location.parse().unwrap(),
         addresses: vec![Address {
             address: address.parse().unwrap(),
-            services: services.iter().map(|&service| service.to_owned()).collect(),
+            services: services.iter().map(|&service| service.into()).collect(),
         }],
     };
     assert_eq!(
