@@ -277,7 +277,9 @@ impl DiffTracker {
                     self.target(*address).is_some_and(|target| target.location == location)
                 };
                 for other in row.holdings.iter().chain(on_nodes.filter(belongs)) {
-                    if !matches!(self.addresses.table[other].work, Work::InFlight { .. }) && seen.insert(other) {
+                    if !matches!(self.addresses.table[other].work, Work::InFlight { .. })
+                        && seen.insert(other)
+                    {
                         group.push(self.plan(other));
                     }
                 }

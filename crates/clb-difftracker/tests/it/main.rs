@@ -12,5 +12,6 @@ mod restore;
 mod scenarios;
 mod steps;
 mod trouble;
+mod views;
 mod vocabulary;
 mod world;

@@ -22,6 +22,6 @@ pub use resource::{ProvisioningState, Resource, Sku, SubResource};
 pub(crate) use service_gateway::AddressLocationRow;
 pub use service_gateway::{
     Address, AddressLocation, AddressLocationUpdate, BackendPool, BackendPoolProperties, GatewayService,
-    Patch, ServiceNames, ServiceProperties, ServiceRequest, ServiceType, UpdateAction, UpdateAddressLocations,
-    UpdateServices,
+    Patch, ServiceNames, ServiceProperties, ServiceRequest, ServiceType, UpdateAction,
+    UpdateAddressLocations, UpdateServices,
 };

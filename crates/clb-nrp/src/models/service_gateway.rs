@@ -307,7 +307,10 @@ impl AddressRow {
         if self.services.is_empty() {
             return None;
         }
-        Some(Address { address: parse_ip(&self.address)?, services: self.services.into_iter().map(Arc::from).collect() })
+        Some(Address {
+            address: parse_ip(&self.address)?,
+            services: self.services.into_iter().map(Arc::from).collect(),
+        })
     }
 }
 

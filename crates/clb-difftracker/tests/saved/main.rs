@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, missing_docs)]
 
-#[path = "it/azure.rs"]
+#[path = "../it/azure.rs"]
 mod azure;
-#[path = "it/cluster.rs"]
+#[path = "../it/cluster.rs"]
 mod cluster;
-#[path = "it/steps.rs"]
+#[path = "../it/steps.rs"]
 mod steps;
-#[path = "it/world.rs"]
+#[path = "../it/world.rs"]
 mod world;
 
 use clb_difftracker::{Config, IdleTimeout, LoadBalancerSpec, ServiceId, Snapshot};
