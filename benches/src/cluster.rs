@@ -42,6 +42,11 @@ impl Cluster {
         nodes.chain(services).chain(slices).collect()
     }
 
+    /// One of its Services; each has [`SLICE`] endpoints.
+    pub fn service(&self, number: usize) -> Service {
+        service_of(number)
+    }
+
     /// A slice with its first `endpoints` endpoints. Slices `2n` and `2n + 1` hold the same pods for two Services. The
     /// pods of one slice are on different nodes.
     pub fn slice(&self, number: usize, endpoints: usize) -> Change {
@@ -77,7 +82,7 @@ fn service_name(number: usize) -> ObjectKey {
 }
 
 #[allow(clippy::expect_used)]
-fn service(number: usize) -> Change {
+fn service_of(number: usize) -> Service {
     let rule = Rule {
         protocol: Protocol::Tcp,
         frontend_port: FrontendPort::new(80).expect("80 is a valid frontend port"),
@@ -87,7 +92,11 @@ fn service(number: usize) -> Change {
         LoadBalancerSpec::new(IpFamily::V4, IdleTimeout::default(), vec![rule]).expect("one rule is valid");
     let id = ServiceId::new(&format!("00000000-0000-0000-0000-{number:012}"))
         .expect("digits and dashes are valid");
-    Change::ServiceApplied(Service::new(id, service_name(number), Intent::LoadBalancer(spec)))
+    Service::new(id, service_name(number), Intent::LoadBalancer(spec))
+}
+
+fn service(number: usize) -> Change {
+    Change::ServiceApplied(service_of(number))
 }
 
 /// A tracker that has taken in all changes, with every service registered and no address sent yet.

@@ -15,12 +15,11 @@ const COPIED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/recordings");
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/recordings");
 
 /// The recordings that come with the examples.
-const HERE: [&str; 2] = ["nodes.jsonl", "basic.jsonl"];
+const HERE: [&str; 3] = ["nodes.jsonl", "basic.jsonl", "egress.jsonl"];
 /// The others, and how many shuffles each is worth.
-const ELSEWHERE: [(&str, u64); 6] = [
+const ELSEWHERE: [(&str, u64); 5] = [
     ("scale.jsonl.gz", 6),
     ("dualstack.jsonl", 10),
-    ("egress.jsonl", 10),
     ("egress-selector.jsonl", 1),
     ("finalizers.jsonl", 10),
     ("churn.jsonl.gz", 2),
