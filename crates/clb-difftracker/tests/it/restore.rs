@@ -1,9 +1,10 @@
 //! What Azure holds, read at the start or later: everything that is not as it should be is a difference like any other.
 
 use clb_difftracker::{
-    Action, AddressUpdate, AddressesUpdate, Change, Config, Explanation, FailureKind, GatewayRequest, Intent,
-    IpFamily, Kind, NatGateway, Notice, Observation, ObservedLocation, ObservedService, Registration,
-    RegistrationUpdate, ResourceRequest, ServiceId,
+    Action, AddressUpdate, AddressesUpdate, Change, Config, Explanation, Failure, FailureKind,
+    GatewayRequest, Intent, IpFamily, Kind, NatGateway, Notice, Observation, ObservedLocation,
+    ObservedService, Outcome, PodRequest, Registration, RegistrationUpdate, ResourceRequest, ServiceId,
+    Success,
 };
 
 use crate::azure::Part;
@@ -423,4 +424,44 @@ fn a_foreign_service_that_nrp_knows_no_more_is_looked_up_and_dropped_from_addres
     assert_eq!(world.flying(), [Action::Gateway(GatewayRequest::Read)]);
     world.settle();
     assert_eq!(world.azure.locations.len(), 0);
+}
+
+#[test]
+fn no_pod_is_released_before_azure_has_been_read_for_the_first_time() {
+    for addresses in [&[("10.0.0.1", "n1")][..], &[]] {
+        let mut world = settled([node("n1", "192.168.0.1"), leaves("a", "gw", &[("10.0.0.1", "n1")])]);
+        world.cluster.apply(pod("a", "gw", false, addresses));
+        world.tracker = clb_difftracker::DiffTracker::new(Config::default());
+        world.begin_reading();
+        world.relist(Kind::Pod);
+        world.relist(Kind::Node);
+        let from = world.taken.len();
+        assert_eq!((world.all_actions(from), world.tracker.is_synced()), (vec![], false));
+        world.end_reading();
+        assert_eq!(world.writes(from), []);
+        world.settle();
+        let released = Action::Pod { pod: pod_ref("a"), request: PodRequest::RemoveFinalizer };
+        assert_eq!(world.writes(from), [released]);
+    }
+}
+
+#[test]
+fn what_is_read_of_an_address_in_flight_at_another_location_is_not_lost() {
+    let failure = |kind| Failure { kind, message: "no".to_string() };
+    for outcome in [
+        Outcome::Succeeded(Success::Done),
+        Outcome::Failed(failure(FailureKind::Conflict)),
+        Outcome::Unknown(failure(FailureKind::Transient)),
+    ] {
+        let mut world = settled([wanted(A, &[80]), node("n1", "192.168.0.1")]);
+        world.change(slice("s", A, &[("10.0.0.1", "n1")]));
+        // Somebody put it at a location of their own.
+        let (elsewhere, address) = (ip("192.168.0.9"), ip("10.0.0.1"));
+        world.azure.locations.entry(elsewhere).or_default().insert(address, [id(A)].into());
+        world.begin_reading();
+        world.end_reading();
+        world.tracker.handle_outcome(world.in_flight[0].id, outcome, world.now);
+        let holdings = world.tracker.snapshot().addresses[0].holdings.clone();
+        assert!(holdings.contains(&(elsewhere, vec![id(A)], true)), "{holdings:?}");
+    }
 }
