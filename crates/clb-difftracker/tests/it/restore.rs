@@ -140,10 +140,9 @@ fn rs_35_of_what_is_not_tagged_only_what_the_gateway_has_registered_is_ours() {
     let mut world = busy();
     world.azure.public_ips.insert(id(7), IpFamily::V4);
     world.azure.untagged.insert((id(7), Part::PublicIp));
-    world.restart(Config::default(), 0);
     let from = world.taken.len();
-    while world.pass_time() {}
-    assert_eq!(world.actions(from), []);
+    world.restart(Config::default(), 0);
+    assert_eq!((world.all_actions(from), world.tracker.poll_timeout()), (vec![], None));
     assert!(world.azure.public_ips.contains_key(&id(7)));
 }
 
