@@ -216,29 +216,56 @@ impl DiffTracker {
         // At least one entry each, so no more than this many can be picked.
         let most = self.config.max_entries.max(1);
         let candidates = suspects.unwrap_or_else(|| self.next_addresses(most));
+        let is_crowded = !suspected && self.addresses.queue.len() > most;
         let mut draft = Draft { suspected, ..Draft::default() };
-        for address in candidates {
-            if matches!(self.addresses.table[address].work, Work::InFlight { .. }) {
-                // Sent along with one before it.
-                continue;
+        'full: for address in candidates {
+            let newcomers = if is_crowded { self.newcomers_with(address, &draft) } else { Vec::new() };
+            for address in [address].into_iter().chain(newcomers) {
+                if !self.take_address(address, &mut draft, most) {
+                    break 'full;
+                }
             }
-            let group = self.with_locations_in_doubt(address, &draft);
-            if group.iter().any(|step| self.names_doubtful(step.after.as_ref())) {
-                // A location that is sent whole would have to name, or to drop, what must wait.
-                continue;
-            }
-            let cost = self.cost(&group, &draft);
-            let fits = draft.cost.entries + cost.entries <= most
-                && size::BODY + draft.cost.bytes + cost.bytes <= self.config.max_bytes;
-            if !fits && !draft.moves.is_empty() {
-                break;
-            }
-            self.add(&mut draft, group, &cost);
         }
         if draft.moves.is_empty() {
             return None;
         }
         Some(self.send(draft))
+    }
+
+    /// Takes an address into a request, with all that must be sent with it. False, and nothing taken, if the request is full.
+    fn take_address(&mut self, address: Id<Address>, draft: &mut Draft, most: usize) -> bool {
+        if matches!(self.addresses.table[address].work, Work::InFlight { .. }) {
+            // Sent along with one before it.
+            return true;
+        }
+        let group = self.with_locations_in_doubt(address, draft);
+        if group.iter().any(|step| self.names_doubtful(step.after.as_ref())) {
+            // A location that is sent whole would have to name, or to drop, what must wait.
+            return true;
+        }
+        let cost = self.cost(&group, draft);
+        let fits = draft.cost.entries + cost.entries <= most
+            && size::BODY + draft.cost.bytes + cost.bytes <= self.config.max_bytes;
+        if !fits && !draft.moves.is_empty() {
+            return false;
+        }
+        self.add(draft, group, &cost);
+        true
+    }
+
+    /// What waits to be added to the same location, if NRP does not have it yet: when there is more than one request can hold,
+    /// a location that is named once, whole, costs less than one that is named in each request.
+    fn newcomers_with(&self, address: Id<Address>, draft: &Draft) -> Vec<Id<Address>> {
+        let Some(Target { location, .. }) = self.target(address) else { return Vec::new() };
+        let row = &self.locations[location];
+        if !row.holdings.is_empty() || draft.locations.contains_key(&location) {
+            return Vec::new();
+        }
+        let is_newcomer = |other: &Id<Address>| match self.addresses.table[*other].work {
+            Work::Queued(key) => key.urgency == Urgency::Addition && *other != address,
+            Work::InSync | Work::Waiting | Work::InFlight { .. } | Work::Quarantined => false,
+        };
+        row.nodes.iter().flat_map(|&node| self.nodes[node].addresses.iter()).filter(is_newcomer).collect()
     }
 
     /// The addresses to be sent next, at most this many: withdrawals and moves first, but a quarter of the room is for
