@@ -6,4 +6,6 @@ mod http;
 mod logs;
 mod operations;
 mod pages;
+mod retries;
 mod script;
+mod tokens;
