@@ -1,6 +1,8 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "azure-identity")]
+mod azure;
 mod call;
 mod client;
 mod credential;
@@ -17,6 +19,8 @@ mod retry_after;
 mod token_cache;
 mod transport;
 
+#[cfg(feature = "azure-identity")]
+pub use azure::{AzureIdentity, Identity};
 pub use call::{CallContext, InvalidClientRequestId};
 pub use client::{ArmClient, ArmClientBuilder};
 pub use credential::{Anonymous, Credential, CredentialError, InvalidToken, StaticToken, Token};

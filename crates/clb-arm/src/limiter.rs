@@ -171,8 +171,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn key(method: Method) -> Key {
-        Key::of(&method, "/subscriptions/S/resourceGroups/g").unwrap()
+    fn key(method: &Method) -> Key {
+        Key::of(method, "/subscriptions/S/resourceGroups/g").unwrap()
     }
 
     fn remaining(class: Class, left: &str) -> HeaderMap {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn reads_writes_and_deletions_of_a_subscription_are_counted_apart() {
-        let of = |method, path: &str| Key::of(&method, path);
+        let of = |method: Method, path: &str| Key::of(&method, path);
         let key = |class| Some(Key { subscription: "s".to_owned(), class });
         assert_eq!(of(Method::GET, "/subscriptions/s/x"), key(Class::Read));
         assert_eq!(of(Method::POST, "/prefix/Subscriptions/S"), key(Class::Write));
@@ -197,27 +197,27 @@ mod tests {
     async fn a_closed_bucket_lets_nobody_through_until_its_time_and_others_are_open() {
         let limiter = Limiter::new();
         let started = Instant::now();
-        limiter.learn(&key(Method::PUT), &HeaderMap::new(), Some(Some(Duration::from_secs(30))));
+        limiter.learn(&key(&Method::PUT), &HeaderMap::new(), Some(Some(Duration::from_secs(30))));
         // A shorter word does not open what a longer one closed.
-        limiter.learn(&key(Method::PUT), &HeaderMap::new(), Some(None));
+        limiter.learn(&key(&Method::PUT), &HeaderMap::new(), Some(None));
         let patience = Duration::from_secs(60);
-        limiter.admit(&key(Method::GET), patience).await.unwrap();
-        limiter.admit(&key(Method::DELETE), patience).await.unwrap();
+        limiter.admit(&key(&Method::GET), patience).await.unwrap();
+        limiter.admit(&key(&Method::DELETE), patience).await.unwrap();
         assert_eq!(started.elapsed(), Duration::ZERO);
-        limiter.admit(&key(Method::POST), patience).await.unwrap();
+        limiter.admit(&key(&Method::POST), patience).await.unwrap();
         assert_eq!(started.elapsed().as_secs(), 30);
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_cannot_wait_that_long_learns_it_at_once() {
         let limiter = Limiter::new();
-        limiter.learn(&key(Method::PUT), &HeaderMap::new(), Some(Some(Duration::from_secs(30))));
+        limiter.learn(&key(&Method::PUT), &HeaderMap::new(), Some(Some(Duration::from_secs(30))));
         let waiting = tokio::spawn({
             let limiter = limiter.clone();
-            async move { limiter.admit(&key(Method::PUT), Duration::from_secs(60)).await }
+            async move { limiter.admit(&key(&Method::PUT), Duration::from_secs(60)).await }
         });
         tokio::task::yield_now().await;
-        let refused = limiter.admit(&key(Method::PUT), Duration::from_secs(29)).await;
+        let refused = limiter.admit(&key(&Method::PUT), Duration::from_secs(29)).await;
         assert_eq!(refused, Err(Duration::from_secs(30)));
         assert_eq!(waiting.await.unwrap(), Ok(()));
     }
@@ -225,7 +225,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_are_spaced_out_as_the_budget_ends_and_no_longer_when_it_is_back() {
         let limiter = Limiter::new();
-        let read = key(Method::GET);
+        let read = key(&Method::GET);
         let mut gaps = Vec::new();
         for left in ["0", "20", "39", "40", "16499"] {
             limiter.learn(&read, &remaining(Class::Read, left), None);
@@ -246,7 +246,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             let passed = runtime.block_on(async {
                 let limiter = Limiter::new();
-                let write = key(Method::PUT);
+                let write = key(&Method::PUT);
                 limiter.learn(&write, &remaining(Class::Write, &left.to_string()), Some(Some(Duration::from_secs(closed))));
                 let passed = Arc::new(Mutex::new(Vec::new()));
                 let mut tasks = Vec::new();
