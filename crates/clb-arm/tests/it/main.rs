@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod arbitrary;
+mod hostile;
 mod http;
 mod logs;
 mod operations;
