@@ -28,6 +28,13 @@ impl NrpClient {
         Self { arm, config: Arc::new(config) }
     }
 
+    /// The client that the calls are made with, to make others or to
+    /// [resume](ArmClient::resume) an operation.
+    #[must_use]
+    pub fn arm(&self) -> &ArmClient {
+        &self.arm
+    }
+
     /// What this client is a client of.
     #[must_use]
     pub fn config(&self) -> &NrpConfig {

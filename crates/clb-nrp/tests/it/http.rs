@@ -320,3 +320,20 @@ async fn nat_gateways_are_read_written_deleted_and_listed() {
     expect(&server, "DELETE", &at, None, ResponseTemplate::new(404)).await;
     nrp.delete_nat_gateway(&call(), "egress").await.unwrap();
 }
+
+#[tokio::test]
+async fn every_version_of_the_api_is_spoken_as_configured() {
+    for version in ["2025-05-01", "2025-09-01", "2026-03-01"] {
+        let server = MockServer::start().await;
+        let plain = client(&server);
+        let nrp = NrpClient::new(plain.arm().clone(), plain.config().clone().with_api_version(version));
+        Mock::given(query_param("api-version", version))
+            .respond_with(ok(json!({"status": "OK"})))
+            .expect(3)
+            .mount(&server)
+            .await;
+        nrp.update_services(&call(), &services().0).await.unwrap();
+        nrp.update_address_locations(&call(), &locations().0).await.unwrap();
+        assert_eq!(nrp.get_services(&call()).await.unwrap(), []);
+    }
+}
