@@ -15,6 +15,13 @@ pub trait Credential: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Whatever keeps a token from being had; the request is then not sent.
     async fn token(&self, scope: &str) -> Result<Option<Token>, CredentialError>;
+
+    /// Says that `token`, which was handed out for `scope`, was not accepted (401), and asks whether it is worth asking for
+    /// another one. By default it is not.
+    fn reject(&self, scope: &str, token: &Token) -> bool {
+        let _ = (scope, token);
+        false
+    }
 }
 
 /// Why there is no token. It must not print a secret.

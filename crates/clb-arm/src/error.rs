@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 
 use crate::error_body::ErrorBody;
 use crate::request::Request;
-use crate::retry_after;
+use crate::{SavedOperation, retry_after};
 
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -22,7 +22,9 @@ pub struct Error(Box<Inner>);
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
-    operation_failed: bool,
+    may_have_been_applied: bool,
+    retry_after: Option<Duration>,
+    operation: Option<SavedOperation>,
     call: Option<Call>,
     status: Option<StatusCode>,
     body: ErrorBody,
@@ -96,7 +98,9 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl AsRef<str>) -> Self {
         Self(Box::new(Inner {
             kind,
-            operation_failed: false,
+            may_have_been_applied: matches!(kind, ErrorKind::Unknown | ErrorKind::OperationFailed),
+            retry_after: if let ErrorKind::Throttled { retry_after } = kind { retry_after } else { None },
+            operation: None,
             call: None,
             status: None,
             body: ErrorBody::from_text(message.as_ref()),
@@ -120,6 +124,17 @@ impl Error {
         self
     }
 
+    /// This error after an earlier attempt that may have been applied.
+    pub(crate) fn in_doubt(mut self) -> Self {
+        self.0.may_have_been_applied = true;
+        self
+    }
+
+    pub(crate) fn with_operation(mut self, operation: SavedOperation) -> Self {
+        self.0.operation = Some(operation);
+        self
+    }
+
     pub(crate) fn with_call(mut self, request: &Request) -> Self {
         self.0.call = Some(Call {
             method: request.http_method().clone(),
@@ -140,8 +155,9 @@ impl Error {
     /// What an answer to a `method` request other than a success means.
     pub(crate) fn from_answer(method: &Method, answer: &Response<Vec<u8>>, now: SystemTime) -> Self {
         let body = ErrorBody::read(answer.body());
-        let kind = classify(method, answer.status(), &body, retry_after(answer.headers(), now));
-        let mut error = Self::new(kind, "");
+        let retry_after = retry_after(answer.headers(), now);
+        let mut error = Self::new(classify(method, answer.status(), &body, retry_after), "");
+        error.0.retry_after = retry_after;
         error.0.body = body;
         error.with_answer(answer)
     }
@@ -149,7 +165,7 @@ impl Error {
     /// What the failure of an accepted operation means, given what its last answer says.
     pub(crate) fn operation_failed(body: ErrorBody) -> Self {
         let mut error = Self::new(by_code(&body).unwrap_or(ErrorKind::OperationFailed), "");
-        error.0.operation_failed = true;
+        error.0.may_have_been_applied = true;
         error.0.body = body;
         error
     }
@@ -160,11 +176,24 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the request may have changed something, or may still: the outcome is unknown, or an accepted
-    /// operation failed on the way. Everything else was refused as a whole.
+    /// Whether the request may have changed something, or may still: the outcome is unknown, an accepted operation failed
+    /// on the way, or an earlier attempt may have been applied. Everything else was refused as a whole.
     #[must_use]
     pub fn may_have_been_applied(&self) -> bool {
-        self.0.operation_failed || matches!(self.0.kind, ErrorKind::Unknown | ErrorKind::OperationFailed)
+        self.0.may_have_been_applied
+    }
+
+    /// How long the server asks to wait before the next attempt, whatever kind of error it is.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// The operation that was begun and could not be followed to its end, for
+    /// [`ArmClient::resume`](crate::ArmClient::resume).
+    #[must_use]
+    pub fn operation(&self) -> Option<&SavedOperation> {
+        self.0.operation.as_ref()
     }
 
     /// The ARM code that matters: the innermost one, since the outer ones only say that something failed.

@@ -1,29 +1,39 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "azure-identity")]
+mod azure;
 mod call;
 mod client;
 mod credential;
 mod endpoint;
 mod error;
 mod error_body;
-mod lro;
+mod limiter;
+pub mod lro;
 mod paging;
 mod request;
 mod resource_id;
+pub mod retry;
 mod retry_after;
+mod token_cache;
 mod transport;
 
+#[cfg(feature = "azure-identity")]
+pub use azure::{AzureIdentity, Identity};
 pub use call::{CallContext, InvalidClientRequestId};
 pub use client::{ArmClient, ArmClientBuilder};
 pub use credential::{Anonymous, Credential, CredentialError, InvalidToken, StaticToken, Token};
 pub use endpoint::{Cloud, Endpoint, EndpointError};
 pub use error::{Error, ErrorKind, Result};
 pub use http;
-pub use lro::{PollSchedule, Polling, Step};
+pub use limiter::Limiter;
+pub use lro::{PollSchedule, Polling, SavedOperation, Step};
 pub use paging::MAX_PAGES;
 pub use request::Request;
 pub use resource_id::{InvalidResourceId, ResourceId};
+pub use retry::RetryPolicy;
 pub use retry_after::retry_after;
+pub use token_cache::{CachedCredential, FreshToken, TokenSource};
 pub use transport::{HttpTransport, Transport, TransportError};
 pub use url;

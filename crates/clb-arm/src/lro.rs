@@ -1,13 +1,33 @@
-//! Long-running operations, without I/O and without a clock.
+//! # How long-running operations are resolved
 //!
-//! A write's first answer is handed to [`Step::first`]. While the operation runs, the step is [`Step::Poll`]: wait,
-//! GET the URL, hand the answer back, and look at the next step. Success is concluded from a status that says so,
-//! failure from one that says that, and everything else is [`Step::Lost`]: the operation may have been, or may still
-//! be, applied.
+//! A machine without I/O and without a clock. A write's first answer is handed to [`Step::first`]. While the operation runs,
+//! the step is [`Step::Poll`]: wait, GET the URL, hand the answer back, and look at the next step. Success is concluded from a
+//! status that says so, failure from one that says that, and everything else is [`Step::Lost`]: the operation may have been, or
+//! may still be, applied.
+//!
+//! | first answer | then |
+//! | --- | --- |
+//! | any 2xx whose body names an `error`, or whose `status` is `Failed` or `Canceled` | failed |
+//! | PUT or PATCH, `provisioningState: Succeeded`, no header | done, the body is the result |
+//! | PUT or PATCH, `provisioningState: Succeeded`, with a header | nothing is polled; the resource is read |
+//! | PUT or PATCH, anything else, with a header | polled, then the resource is read |
+//! | PUT or PATCH, another `provisioningState`, no header | the resource is read until it says how it ended |
+//! | PUT or PATCH, no `provisioningState`, no header | done if it is 200 or 201 |
+//! | DELETE 200 or 202 with a header | polled |
+//! | DELETE 200 without a header, or 204 | done |
+//! | POST 200 or 204, whatever its headers | done |
+//! | POST 202 with a header | polled |
+//! | 202 without a header, a header that leads to another host | lost |
+//!
+//! The header is `Azure-AsyncOperation`, a document with a `status`, or else `Location`, which answers 202 until it has the
+//! result. Between polls passes what `Retry-After` says, at most a minute, or else the [`PollSchedule`]. A 429 to a poll is a
+//! wait; any other failed poll leaves the operation lost, not failed. A lost or slow operation can be taken up again:
+//! [`Error::operation`] has it as a [`SavedOperation`], and [`ArmClient::resume`](crate::ArmClient::resume) follows it.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Method, Response, StatusCode};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
@@ -64,7 +84,8 @@ pub struct Polling {
 }
 
 /// What a poll reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum Source {
     /// The operation's status document (`Azure-AsyncOperation`).
     Status,
@@ -134,6 +155,12 @@ impl Polling {
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// The method of the request that began the operation.
+    #[must_use]
+    pub fn method(&self) -> &Method {
+        &self.method
     }
 
     /// How long to wait before that.
@@ -277,6 +304,10 @@ const NOWHERE: &str = "the answer neither ends the operation nor says where to a
 fn lost(why: &str, answer: &Response<Vec<u8>>) -> Step {
     Step::Lost(Error::new(ErrorKind::Unknown, why).with_answer(answer))
 }
+
+mod saved;
+
+pub use saved::SavedOperation;
 
 #[cfg(test)]
 mod tests;

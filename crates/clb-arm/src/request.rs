@@ -4,6 +4,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method};
 use url::Url;
 
+use crate::retry::is_idempotent;
 use crate::{CallContext, Endpoint, Error, ErrorKind, Result};
 
 /// The header that names a call.
@@ -102,6 +103,11 @@ impl Request {
         let mut url = endpoint.url(&self.path);
         url.query_pairs_mut().extend_pairs(&self.query);
         Ok(url)
+    }
+
+    /// Whether sending it twice does the same as sending it once.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        is_idempotent(&self.method, self.headers.contains_key(IF_MATCH))
     }
 
     pub(crate) fn http_method(&self) -> &Method {

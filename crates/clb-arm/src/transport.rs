@@ -28,6 +28,16 @@ pub enum TransportError {
     MaybeSent(#[source] BoxError),
 }
 
+impl TransportError {
+    /// Its kind, for traces.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::NotSent(_) => "not_sent",
+            Self::MaybeSent(_) => "maybe_sent",
+        }
+    }
+}
+
 /// How long one attempt may take, from connecting to the last byte. Azure Resource Manager itself gives up on a
 /// resource provider after 60 seconds; this leaves time for its answer to travel.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(70);

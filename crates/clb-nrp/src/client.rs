@@ -28,6 +28,13 @@ impl NrpClient {
         Self { arm, config: Arc::new(config) }
     }
 
+    /// The client that the calls are made with, to make others or to
+    /// [resume](ArmClient::resume) an operation.
+    #[must_use]
+    pub fn arm(&self) -> &ArmClient {
+        &self.arm
+    }
+
     /// What this client is a client of.
     #[must_use]
     pub fn config(&self) -> &NrpConfig {
@@ -38,7 +45,11 @@ impl NrpClient {
         Request::new(path, self.config.api_version(), call)
     }
 
-    async fn get<T: DeserializeOwned>(&self, call: &CallContext, id: ResourceId) -> Result<Option<T>> {
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        call: &CallContext,
+        id: ResourceId,
+    ) -> Result<Option<T>> {
         match self.arm.get(self.request(id.to_string(), call)).await {
             Ok(resource) => Ok(Some(resource)),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
@@ -46,7 +57,7 @@ impl NrpClient {
         }
     }
 
-    async fn put<T: Serialize + DeserializeOwned + Sync>(
+    pub(crate) async fn put<T: Serialize + DeserializeOwned + Sync>(
         &self,
         call: &CallContext,
         id: ResourceId,
@@ -60,6 +71,23 @@ impl NrpClient {
         self.arm.put(request, to_json(resource)?).await
     }
 
+    pub(crate) async fn patch<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        call: &CallContext,
+        id: ResourceId,
+        body: &B,
+    ) -> Result<T> {
+        self.arm.patch(self.request(id.to_string(), call), to_json(body)?).await
+    }
+
+    pub(crate) async fn remove(&self, call: &CallContext, id: ResourceId) -> Result<()> {
+        self.arm.delete(self.request(id.to_string(), call)).await
+    }
+
+    pub(crate) async fn list<T: DeserializeOwned>(&self, call: &CallContext, path: String) -> Result<Vec<T>> {
+        self.arm.list(self.request(path, call)).await
+    }
+
     /// A ServiceGateway action. What it answers on success says nothing.
     async fn action<T: Serialize + Sync>(&self, call: &CallContext, name: &str, body: &T) -> Result<()> {
         let path = format!("{}/{name}", self.config.service_gateway_path());
@@ -68,7 +96,7 @@ impl NrpClient {
 
     async fn gateway_list<T: DeserializeOwned>(&self, call: &CallContext, name: &str) -> Result<Vec<T>> {
         let path = format!("{}/{name}", self.config.service_gateway_path());
-        self.arm.list(self.request(path, call)).await
+        self.list(call, path).await
     }
 }
 
@@ -88,11 +116,11 @@ impl NrpApi for NrpClient {
     }
 
     async fn delete_public_ip(&self, call: &CallContext, name: &str) -> Result<()> {
-        self.arm.delete(self.request(self.config.public_ip_id(name)?.to_string(), call)).await
+        self.remove(call, self.config.public_ip_id(name)?).await
     }
 
     async fn list_public_ips(&self, call: &CallContext) -> Result<Vec<PublicIp>> {
-        self.arm.list(self.request(self.config.collection("publicIPAddresses"), call)).await
+        self.list(call, self.config.collection("publicIPAddresses")).await
     }
 
     async fn get_load_balancer(&self, call: &CallContext, name: &str) -> Result<Option<LoadBalancer>> {
@@ -110,11 +138,11 @@ impl NrpApi for NrpClient {
     }
 
     async fn delete_load_balancer(&self, call: &CallContext, name: &str) -> Result<()> {
-        self.arm.delete(self.request(self.config.load_balancer_id(name)?.to_string(), call)).await
+        self.remove(call, self.config.load_balancer_id(name)?).await
     }
 
     async fn list_load_balancers(&self, call: &CallContext) -> Result<Vec<LoadBalancer>> {
-        self.arm.list(self.request(self.config.collection("loadBalancers"), call)).await
+        self.list(call, self.config.collection("loadBalancers")).await
     }
 
     async fn get_nat_gateway(&self, call: &CallContext, name: &str) -> Result<Option<NatGateway>> {
@@ -132,11 +160,11 @@ impl NrpApi for NrpClient {
     }
 
     async fn delete_nat_gateway(&self, call: &CallContext, name: &str) -> Result<()> {
-        self.arm.delete(self.request(self.config.nat_gateway_id(name)?.to_string(), call)).await
+        self.remove(call, self.config.nat_gateway_id(name)?).await
     }
 
     async fn list_nat_gateways(&self, call: &CallContext) -> Result<Vec<NatGateway>> {
-        self.arm.list(self.request(self.config.collection("natGateways"), call)).await
+        self.list(call, self.config.collection("natGateways")).await
     }
 
     async fn update_services(&self, call: &CallContext, update: &UpdateServices) -> Result<()> {

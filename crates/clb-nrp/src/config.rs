@@ -159,7 +159,15 @@ impl NrpConfig {
     /// # Errors
     /// [`ErrorKind::Invalid`] when its name cannot be one; that was checked when it was given.
     pub fn service_gateway_id(&self) -> Result<ResourceId> {
-        self.id("serviceGateways", &self.service_gateway)
+        self.named_service_gateway_id(&self.service_gateway)
+    }
+
+    /// The id of the ServiceGateway called `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when that cannot be a name.
+    pub fn named_service_gateway_id(&self, name: &str) -> Result<ResourceId> {
+        self.id("serviceGateways", name)
     }
 
     /// The id of a backend pool of a load balancer.
@@ -191,6 +199,11 @@ impl NrpConfig {
     pub(crate) fn collection(&self, kind: &str) -> String {
         let Self { subscription, resource_group, .. } = self;
         format!("/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/{NAMESPACE}/{kind}")
+    }
+
+    /// The path of all resources of a kind in the whole subscription.
+    pub(crate) fn subscription_collection(&self, kind: &str) -> String {
+        format!("/subscriptions/{}/providers/{NAMESPACE}/{kind}", self.subscription)
     }
 
     fn id(&self, kind: &str, name: &str) -> Result<ResourceId> {

@@ -5,6 +5,7 @@ mod api;
 mod client;
 mod config;
 pub mod models;
+mod resources;
 
 pub use api::NrpApi;
 pub use clb_arm::{CallContext, Error, ErrorKind, ResourceId, Result};

@@ -1,17 +1,30 @@
-//! The example's command line: what it prints, and its exit code.
+//! The examples' command lines: what they print, and their exit codes.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-fn controller(arguments: &[&str]) -> Output {
+fn example(name: &str) -> Command {
     // Cargo builds examples before the tests of their package, two folders above the test itself.
     let mut program = std::env::current_exe().unwrap();
     program.pop();
     program.pop();
-    let program: PathBuf = program.join("examples").join("controller");
-    Command::new(program).args(arguments).env_remove("RUST_LOG").output().unwrap()
+    let program: PathBuf = program.join("examples").join(name);
+    let mut command = Command::new(program);
+    command.env_remove("RUST_LOG");
+    command
+}
+
+fn controller(arguments: &[&str]) -> Output {
+    example("controller").args(arguments).output().unwrap()
+}
+
+fn nrp_client(arguments: &[&str]) -> (Option<i32>, String) {
+    // No answer to a question is a no.
+    let output = example("nrp_client").args(arguments).stdin(Stdio::null()).output().unwrap();
+    let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code(), shown)
 }
 
 fn recording(name: &str) -> String {
@@ -94,4 +107,41 @@ fn a_bad_file_or_option_is_named_with_line_and_reason() {
         assert!(shown.contains(&part), "{part:?} is not in {shown:?}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The simulated Azure as the client shows it when the service `web` has these addresses.
+fn shown(addresses: &[&str]) -> String {
+    let addresses: String = addresses.iter().map(|it| format!("    {it} → web\n")).collect();
+    format!("Locations of servicegateway:\n  10.0.0.4\n{addresses}")
+}
+
+#[test]
+fn the_client_shows_the_gateway_and_changes_nothing_unasked() {
+    let (code, output) = nrp_client(&[]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("Services of servicegateway:\n"), "{output}");
+    assert!(output.contains("  web (Inbound)\n"), "{output}");
+    assert!(output.ends_with(&shown(&["10.1.0.5"])), "{output}");
+
+    let (code, output) = nrp_client(&["--add", "web=10.1.0.6@10.0.0.4"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("10.1.0.6 at 10.0.0.4 backs web, and nothing else\n"), "{output}");
+    assert!(output.ends_with("Make it? [y/N] Nothing was changed.\n"), "{output}");
+}
+
+#[test]
+fn the_client_makes_a_change_that_is_confirmed_and_says_why_one_fails() {
+    let (code, output) = nrp_client(&["--yes", "--add", "web=10.1.0.6@10.0.0.4"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.ends_with(&shown(&["10.1.0.5", "10.1.0.6"])), "{output}");
+    for (arguments, code, part) in [
+        (vec!["--yes", "--add", "nobody=10.1.0.6@10.0.0.4"], 1, "error: POST /subscriptions/s/"),
+        (vec!["--add", "10.1.0.6"], 2, "it is SERVICE=ADDRESS@NODE"),
+        (vec!["--remove", "10.1.0.6"], 2, "the node is missing"),
+        (vec!["--subscription", "s"], 2, "--resource-group"),
+    ] {
+        let (found, output) = nrp_client(&arguments);
+        assert_eq!(found, Some(code), "{output}");
+        assert!(output.contains(part), "{output}");
+    }
 }

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod arbitrary;
+mod hostile;
 mod http;
 mod logs;
 mod operations;
 mod pages;
+mod retries;
 mod script;
+mod tokens;

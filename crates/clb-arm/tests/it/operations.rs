@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use clb_arm::{
     ArmClient, Cloud, Credential, CredentialError, Endpoint, ErrorKind, Request, Token, TransportError,
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::script::{Script, answer, context, sent};
@@ -207,4 +208,12 @@ async fn throttling_tells_how_long_to_stay_away() {
     let error = script.client().get::<Value>(request()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Throttled { retry_after: Some(Duration::from_secs(17)) });
     assert_eq!(script.sent().len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn an_operation_is_followed_safely_whatever_is_answered(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        crate::arbitrary::follow(&bytes);
+    }
 }

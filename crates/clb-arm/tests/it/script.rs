@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use clb_arm::http::{Request, Response};
-use clb_arm::{Anonymous, ArmClient, CallContext, Cloud, Endpoint, Transport, TransportError};
+use clb_arm::{
+    Anonymous, ArmClient, ArmClientBuilder, CallContext, Cloud, Endpoint, Transport, TransportError,
+};
 use tokio::time::Instant;
 
 /// Answers requests in order, and remembers each as `METHOD path?query` with the second it came at.
@@ -17,16 +19,31 @@ struct State {
     answers: VecDeque<Result<Response<Vec<u8>>, TransportError>>,
     started: Instant,
     sent: Vec<(u64, String)>,
+    authorizations: Vec<String>,
 }
 
 impl Script {
     pub(crate) fn new(answers: impl IntoIterator<Item = Result<Response<Vec<u8>>, TransportError>>) -> Self {
         let answers = answers.into_iter().collect();
-        Self(Arc::new(Mutex::new(State { answers, started: Instant::now(), sent: Vec::new() })))
+        Self(Arc::new(Mutex::new(State {
+            answers,
+            started: Instant::now(),
+            sent: Vec::new(),
+            authorizations: Vec::new(),
+        })))
+    }
+
+    pub(crate) fn builder(&self) -> ArmClientBuilder {
+        ArmClient::builder(Endpoint::new(&Cloud::Public).unwrap(), Anonymous, self.clone())
     }
 
     pub(crate) fn client(&self) -> ArmClient {
-        ArmClient::builder(Endpoint::new(&Cloud::Public).unwrap(), Anonymous, self.clone()).build()
+        self.builder().build()
+    }
+
+    /// The `Authorization` of each request that had one.
+    pub(crate) fn authorizations(&self) -> Vec<String> {
+        self.0.lock().unwrap().authorizations.clone()
     }
 
     /// What was sent. The script must have been played to its end.
@@ -46,6 +63,8 @@ impl Transport for Script {
         let second = state.started.elapsed().as_secs();
         let line = format!("{} {}", request.method(), request.uri().path_and_query().unwrap());
         state.sent.push((second, line));
+        let authorization = request.headers().get("authorization");
+        state.authorizations.extend(authorization.map(|it| it.to_str().unwrap().to_owned()));
         state.answers.pop_front().expect("an unexpected request")
     }
 }

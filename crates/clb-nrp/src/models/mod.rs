@@ -4,6 +4,7 @@
 //! Read: missing and null parts, values of enumerations that are not known yet, and, for the ServiceGateway, the
 //! PascalCase keys and textual booleans of its published examples.
 
+mod gateway;
 mod load_balancer;
 mod nat_gateway;
 mod open_enum;
@@ -12,6 +13,7 @@ mod read;
 mod resource;
 mod service_gateway;
 
+pub use gateway::{RouteTargetAddress, ServiceGateway, ServiceGatewayProperties};
 pub use load_balancer::{
     BackendAddressPool, FrontendIpConfiguration, FrontendIpProperties, LoadBalancer, LoadBalancerProperties,
     LoadBalancingRule, LoadBalancingRuleProperties, ServicePort, TransportProtocol,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clb_arm::{Anonymous, ArmClient, Cloud, Endpoint, HttpTransport, PollSchedule};
 use clb_nrp::models::{
-    Address, AddressLocation, AddressLocationUpdate, GatewayService, IpVersion, LoadBalancer, PublicIp,
-    ServiceProperties, ServiceRequest, ServiceType, UpdateAction, UpdateAddressLocations, UpdateServices,
+    Address, AddressLocation, AddressLocationUpdate, GatewayService, IpVersion, LoadBalancer, NatGateway,
+    PublicIp, ServiceProperties, ServiceRequest, ServiceType, UpdateAction, UpdateAddressLocations,
+    UpdateServices,
 };
 use clb_nrp::{CallContext, ErrorKind, NrpApi, NrpClient, NrpConfig};
 use serde_json::{Value, json};
@@ -256,4 +257,83 @@ async fn services_and_locations_are_listed_in_every_published_spelling() {
         nrp.get_address_locations(&call()).await.unwrap(),
         [location("10.0.0.4", "10.1.0.5", &["a"]), location("fd00::1", "fd01::5", &["a", "b"])]
     );
+}
+
+#[tokio::test]
+async fn what_only_tools_need_is_where_azure_has_it() {
+    let server = MockServer::start().await;
+    let nrp = client(&server);
+    let all = "/subscriptions/s/providers/Microsoft.Network";
+    let named = |name: &str| ok(json!({"value": [{"name": name}]}));
+    expect(&server, "GET", &format!("{all}/serviceGateways"), None, named("g")).await;
+    expect(&server, "GET", &format!("{all}/publicIPAddresses"), None, named("p")).await;
+    expect(&server, "GET", &format!("{all}/loadBalancers"), None, named("l")).await;
+    expect(&server, "GET", &format!("{all}/natGateways"), None, named("n")).await;
+    let names = [
+        nrp.list_all_service_gateways(&call()).await.unwrap().remove(0).name,
+        nrp.list_all_public_ips(&call()).await.unwrap().remove(0).name,
+        nrp.list_all_load_balancers(&call()).await.unwrap().remove(0).name,
+        nrp.list_all_nat_gateways(&call()).await.unwrap().remove(0).name,
+    ];
+    assert_eq!(names, ["g", "p", "l", "n"].map(|name| Some(name.to_owned())));
+
+    let tags = [("a".to_owned(), "b".to_owned())].into();
+    let body = json!({"tags": {"a": "b"}});
+    expect(&server, "PATCH", GATEWAY, Some(body.clone()), ok(body)).await;
+    let tagged = nrp.update_service_gateway_tags(&call(), "servicegateway", &tags).await.unwrap();
+    assert_eq!(tagged.tags, tags);
+
+    let pools = format!("{NETWORK}/loadBalancers/l/backendAddressPools");
+    let pool = json!({"name": "p", "etag": "W/1", "properties": {"drainPeriodInSeconds": 5}});
+    expect(&server, "GET", &format!("{pools}/p"), None, ok(pool.clone())).await;
+    let read = nrp.get_backend_pool(&call(), "l", "p").await.unwrap().unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), pool);
+    Mock::given(method("PUT"))
+        .and(path(format!("{pools}/p")))
+        .and(header("if-match", "W/1"))
+        .and(body_json(&pool))
+        .respond_with(ok(pool.clone()))
+        .expect(1)
+        .mount(&server)
+        .await;
+    assert_eq!(nrp.put_backend_pool(&call(), "l", "p", &read).await.unwrap(), read);
+    expect(&server, "GET", &pools, None, ok(json!({"value": [pool]}))).await;
+    assert_eq!(nrp.list_backend_pools(&call(), "l").await.unwrap(), [read]);
+    expect(&server, "DELETE", &format!("{pools}/p"), None, ResponseTemplate::new(204)).await;
+    nrp.delete_backend_pool(&call(), "l", "p").await.unwrap();
+}
+
+#[tokio::test]
+async fn nat_gateways_are_read_written_deleted_and_listed() {
+    let server = MockServer::start().await;
+    let nrp = client(&server);
+    let at = format!("{NETWORK}/natGateways/egress");
+    let wanted = NatGateway::for_service(nrp.config(), "egress-pip", None, Default::default()).unwrap();
+    let body = serde_json::to_value(&wanted).unwrap();
+
+    expect(&server, "PUT", &at, Some(body.clone()), ok(body.clone())).await;
+    assert_eq!(nrp.put_nat_gateway(&call(), "egress", &wanted).await.unwrap(), wanted);
+    expect(&server, "GET", &at, None, ok(body.clone())).await;
+    assert_eq!(nrp.get_nat_gateway(&call(), "egress").await.unwrap(), Some(wanted.clone()));
+    expect(&server, "GET", &format!("{NETWORK}/natGateways"), None, ok(json!({"value": [body]}))).await;
+    assert_eq!(nrp.list_nat_gateways(&call()).await.unwrap(), [wanted]);
+    expect(&server, "DELETE", &at, None, ResponseTemplate::new(404)).await;
+    nrp.delete_nat_gateway(&call(), "egress").await.unwrap();
+}
+
+#[tokio::test]
+async fn every_version_of_the_api_is_spoken_as_configured() {
+    for version in ["2025-05-01", "2025-09-01", "2026-03-01"] {
+        let server = MockServer::start().await;
+        let plain = client(&server);
+        let nrp = NrpClient::new(plain.arm().clone(), plain.config().clone().with_api_version(version));
+        Mock::given(query_param("api-version", version))
+            .respond_with(ok(json!({"status": "OK"})))
+            .expect(3)
+            .mount(&server)
+            .await;
+        nrp.update_services(&call(), &services().0).await.unwrap();
+        nrp.update_address_locations(&call(), &locations().0).await.unwrap();
+        assert_eq!(nrp.get_services(&call()).await.unwrap(), []);
+    }
 }

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use clb_arm::http::{Request, Response};
 use clb_arm::{Anonymous, ArmClient, Cloud, Endpoint, Transport, TransportError};
 use clb_nrp::models::{
-    LoadBalancer, ProvisioningState, PublicIp, UpdateAction, UpdateAddressLocations, UpdateServices,
+    LoadBalancer, NatGateway, ProvisioningState, PublicIp, ServiceGateway, UpdateAction,
+    UpdateAddressLocations, UpdateServices,
 };
 use clb_nrp::{CallContext, ErrorKind, NrpApi, NrpClient, NrpConfig};
 use serde::Deserialize;
@@ -191,14 +192,46 @@ async fn load_balancers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_gateway_that_is_not_there() {
-    let parts = ["/addressLocations?", "/services?", "/updateAddressLocations?", "/updateServices?"];
-    let Some(recording) = recording("servicegateway.yaml", &parts) else { return };
+async fn nat_gateways() {
+    let parts = ["/publicIPAddresses", "/natGateways", "/providers/Microsoft.Network/locations/"];
+    let Some(recording) = recording("natgateway.yaml", &parts) else { return };
+    let player = Player(Arc::new(Mutex::new(recording)));
+    let nrp = player.client("aks-cit-NatGateway");
+
+    let public_ip = nrp.put_public_ip(&call(), "pip1", &player.next_body()).await.unwrap();
+    assert_eq!(public_ip.properties.ip_address, Some([172, 200, 53, 164].into()));
+    let wanted: NatGateway = player.next_body();
+    let created = nrp.put_nat_gateway(&call(), "testResource", &wanted).await.unwrap();
+    assert_eq!(created.properties.provisioning_state, Some(ProvisioningState::Succeeded));
+    let used = created.properties.public_ip_addresses[0].resource_id().unwrap();
+    assert_eq!(used, nrp.config().public_ip_id("PIP1").unwrap());
+    assert_eq!(nrp.get_nat_gateway(&call(), "testResource").await.unwrap(), Some(created.clone()));
+    assert_eq!(nrp.get_nat_gateway(&call(), "testResourcenotfound").await.unwrap(), None);
+    assert_eq!(nrp.put_nat_gateway(&call(), "testResource", &player.next_body()).await.unwrap(), created);
+    assert_eq!(nrp.list_nat_gateways(&call()).await.unwrap(), [created]);
+    let elsewhere = player.client("aks-cit-NatGatewaynotfound");
+    let error = elsewhere.list_nat_gateways(&call()).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, Some("ResourceGroupNotFound")));
+    nrp.delete_nat_gateway(&call(), "testResource").await.unwrap();
+    nrp.delete_public_ip(&call(), "pip1").await.unwrap();
+    player.finish();
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_gateways() {
+    // The operations that belong to the virtual network are the first and the last of those recorded.
+    let parts = ["/serviceGateways", "/providers/Microsoft.Network/locations/"];
+    let Some(mut recording) = recording("servicegateway.yaml", &parts) else { return };
+    recording.pop_front();
+    recording.pop_back();
     let player = Player(Arc::new(Mutex::new(recording)));
     let nrp = player.client("aks-cit-ServiceGateway");
     let action = || UpdateAction::PartialUpdate;
 
+    // Before it is there, everything about it is not found.
+    let tags = BTreeMap::from([("key".to_owned(), "value".to_owned())]);
     let errors = [
+        nrp.update_service_gateway_tags(&call(), "testResource", &tags).await.unwrap_err(),
         nrp.get_address_locations(&call()).await.unwrap_err(),
         nrp.get_services(&call()).await.unwrap_err(),
         nrp.update_address_locations(
@@ -215,5 +248,19 @@ async fn a_service_gateway_that_is_not_there() {
         assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, Some("ResourceNotFound")), "{error}");
         assert!(!error.may_have_been_applied());
     }
+
+    let wanted: ServiceGateway = player.next_body();
+    let created = nrp.put_service_gateway(&call(), "testResource", &wanted).await.unwrap();
+    assert_eq!(created.properties.route_target_address, wanted.properties.route_target_address);
+    assert_eq!(created.properties.provisioning_state, Some(ProvisioningState::Succeeded));
+    assert_eq!(nrp.get_service_gateway(&call(), "testResource").await.unwrap(), Some(created.clone()));
+    assert_eq!(nrp.get_service_gateway(&call(), "testResourcenotfound").await.unwrap(), None);
+    let again = nrp.put_service_gateway(&call(), "testResource", &player.next_body()).await.unwrap();
+    assert_eq!(again, created);
+    assert_eq!(nrp.list_service_gateways(&call()).await.unwrap(), [created]);
+    let elsewhere = player.client("aks-cit-ServiceGatewaynotfound");
+    let error = elsewhere.list_service_gateways(&call()).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, Some("ResourceGroupNotFound")));
+    nrp.delete_service_gateway(&call(), "testResource").await.unwrap();
     player.finish();
 }
