@@ -96,7 +96,8 @@ pub struct NodeDiffer {
 
 #[derive(Clone, Debug, Default)]
 struct Known {
-    nodes: Listing,
+    /// The last complete listing, if there ever was one.
+    nodes: Option<Listing>,
     stale: bool,
 }
 
@@ -114,7 +115,8 @@ impl NodeDiffer {
         if std::mem::take(&mut known.stale) {
             events.push(NodeEvent::Fresh);
         }
-        let mut before = std::mem::take(&mut known.nodes);
+        let mut before = known.nodes.take().unwrap_or_default();
+        let mut nodes = Listing::new();
         let gone = before.keys().filter(|node| !listing.contains_key(*node));
         events.extend(gone.map(|node| NodeEvent::Removed { node: node.clone() }));
         for (node, mut machine) in listing {
@@ -135,8 +137,9 @@ impl NodeDiffer {
                     }
                 }
             }
-            known.nodes.insert(node, machine);
+            nodes.insert(node, machine);
         }
+        known.nodes = Some(nodes);
         events
     }
 
@@ -148,13 +151,13 @@ impl NodeDiffer {
 
     /// `set` no longer exists, and so none of its nodes does.
     pub fn handle_gone(&mut self, set: &ScaleSetKey) -> Vec<NodeEvent> {
-        let nodes = self.sets.remove(set).unwrap_or_default().nodes;
+        let nodes = self.sets.remove(set).unwrap_or_default().nodes.unwrap_or_default();
         nodes.into_keys().map(|node| NodeEvent::Removed { node }).collect()
     }
 
-    /// The last good listing of `set`, if there was any news of it.
+    /// The last complete listing of `set`, or `None` if it was never listed: then nothing is known of its nodes.
     #[must_use]
     pub fn nodes(&self, set: &ScaleSetKey) -> Option<&Listing> {
-        self.sets.get(set).map(|known| &known.nodes)
+        self.sets.get(set)?.nodes.as_ref()
     }
 }

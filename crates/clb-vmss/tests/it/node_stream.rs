@@ -74,6 +74,15 @@ fn a_failing_set_keeps_its_nodes_and_the_other_of_its_name_goes_on() {
     assert_eq!(differ.handle_listing(&failing, kept), [NodeEvent::Fresh]);
 }
 
+#[test]
+fn a_set_that_was_never_listed_is_not_an_empty_one() {
+    let (key, mut differ) = (set("rg"), NodeDiffer::new());
+    assert_eq!(differ.handle_failure(&key), [NodeEvent::Stale]);
+    assert_eq!(differ.nodes(&key), None);
+    assert_eq!(differ.handle_listing(&key, Listing::new()), [NodeEvent::Fresh]);
+    assert_eq!(differ.nodes(&key), Some(&Listing::new()));
+}
+
 fn fold(nodes: &mut Listing, event: NodeEvent) {
     match event {
         NodeEvent::Added { node, machine } => assert_eq!(nodes.insert(node, machine), None),
