@@ -7,12 +7,15 @@
 mod answer;
 mod gateway;
 mod load_balancer;
+mod nat_gateway;
 mod path;
 mod public_ip;
 mod resources;
 mod state;
+mod view;
 
 pub(crate) use answer::nullable;
 pub use answer::{Method, Request, Response};
 pub use gateway::{Locations, Registration};
-pub use state::{Azure, AzureConfig, Completion};
+pub use state::{Azure, AzureConfig, Completion, ResourceGroup};
+pub use view::{Egress, Ingress};

@@ -80,18 +80,14 @@ impl Azure {
             Kind::LoadBalancer => {
                 self.check_load_balancer(&id, &request.body, &mut properties, existing.as_ref())?;
             }
+            Kind::NatGateway => {
+                self.check_nat_gateway(&id, &request.body, &mut properties, existing.as_ref())?;
+            }
             Kind::ServiceGateway => {}
         }
-        self.counter += 1;
         properties.insert("provisioningState".to_owned(), json!("Succeeded"));
-        body.insert("name".to_owned(), json!(id.rsplit('/').next().unwrap_or_default()));
-        body.insert("type".to_owned(), json!(format!("Microsoft.Network/{}", kind.segment())));
-        body.insert("etag".to_owned(), json!(format!("W/\"{:08}\"", self.counter)));
         body.insert("properties".to_owned(), Value::Object(properties));
-        body.insert("id".to_owned(), json!(id));
-        let resource = Resource(body);
-        let mut answer = resource.body();
-        self.resources.insert((kind, resource.key()), resource);
+        let mut answer = self.store(kind, &id, body);
         let operation = match self.config.completion {
             Completion::Immediate => self.operation(),
             Completion::Polled => {
@@ -103,12 +99,29 @@ impl Azure {
         Ok(Response::new(status, answer).with_header("azure-asyncoperation", operation.status))
     }
 
+    /// Writes a resource that has been checked, and gives it what every one has.
+    pub(super) fn store(&mut self, kind: Kind, id: &str, mut body: Map<String, Value>) -> Value {
+        self.counter += 1;
+        let fields = [
+            ("name", json!(id.rsplit('/').next().unwrap_or_default())),
+            ("type", json!(format!("Microsoft.Network/{}", kind.segment()))),
+            ("etag", json!(format!("W/\"{:08}\"", self.counter))),
+            ("id", json!(id)),
+        ];
+        body.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        let resource = Resource(body);
+        let answer = resource.body();
+        self.resources.insert((kind, resource.key()), resource);
+        answer
+    }
+
     pub(super) fn delete(&mut self, request: &Request, id: &str, kind: Kind) -> Result<Response, Refusal> {
         let Some(resource) = self.resource(kind, id) else { return Ok(Response::new(204, Value::Null)) };
         check_etag(request, resource.id(), Some(resource))?;
         match kind {
             Kind::PublicIp => self.check_public_ip_is_free(resource.id())?,
             Kind::LoadBalancer => self.check_load_balancer_is_free(resource)?,
+            Kind::NatGateway => self.check_nat_gateway_is_free(resource)?,
             Kind::ServiceGateway => {}
         }
         let key = resource.key();

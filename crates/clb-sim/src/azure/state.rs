@@ -18,6 +18,18 @@ pub struct AzureConfig {
     pub page_size: usize,
     /// How writes of single resources are answered.
     pub completion: Completion,
+    /// Where the cluster's own NAT gateway `default-natgw` and its public IP are from the start, registered as the default
+    /// outbound service, which can never be removed. `None`, the default, for a ServiceGateway that is empty.
+    pub default_outbound: Option<ResourceGroup>,
+}
+
+/// A resource group of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceGroup {
+    /// The subscription's id.
+    pub subscription: String,
+    /// The group's name.
+    pub name: String,
 }
 
 impl Default for AzureConfig {
@@ -26,6 +38,7 @@ impl Default for AzureConfig {
             service_gateway: "servicegateway".to_owned(),
             page_size: 200,
             completion: Completion::Immediate,
+            default_outbound: None,
         }
     }
 }
@@ -65,16 +78,21 @@ pub(super) struct OperationPaths {
 }
 
 impl Azure {
-    /// An Azure in which there is nothing but the ServiceGateway, empty.
+    /// An Azure in which there is nothing but the ServiceGateway, and the default outbound service if it is to be there.
     #[must_use]
     pub fn new(config: AzureConfig) -> Self {
-        Self {
+        let default_outbound = config.default_outbound.clone();
+        let mut azure = Self {
             config,
             resources: BTreeMap::new(),
             gateway: Gateway::default(),
             running: BTreeSet::new(),
             counter: 0,
+        };
+        if let Some(ResourceGroup { subscription, name }) = &default_outbound {
+            azure.add_default_outbound(Scope { subscription, group: name });
         }
+        azure
     }
 
     /// Answers one request. A refused one changes nothing.
@@ -95,9 +113,13 @@ impl Azure {
             Target::Operation { id } if is_read => self.poll_status(id),
             Target::OperationResult { id } if is_read => self.poll_result(id),
             Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
-            Target::Operation { .. } | Target::OperationResult { .. } | Target::Collection { .. } => {
-                Err(not_modelled())
+            Target::Subscription { subscription, kind } if is_read && kind != Kind::ServiceGateway => {
+                self.page(request, self.below(kind, &format!("/subscriptions/{subscription}/")))
             }
+            Target::Operation { .. }
+            | Target::OperationResult { .. }
+            | Target::Collection { .. }
+            | Target::Subscription { .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } if is_read => self.get(scope, kind, name),
             Target::Resource { kind: Kind::ServiceGateway, .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } => match request.method {
@@ -128,10 +150,18 @@ impl Azure {
         if kind == Kind::ServiceGateway {
             return vec![self.service_gateway(scope)];
         }
-        let prefix = scope.id(kind, "").to_ascii_lowercase();
+        self.below(kind, &scope.id(kind, ""))
+    }
+
+    /// The resources of a kind whose ids begin like this.
+    fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
+        let prefix = prefix.to_ascii_lowercase();
         let first = (kind, prefix.clone());
         let items = self.resources.range(first..);
-        items.take_while(|((_, id), _)| id.starts_with(&prefix)).map(|(_, item)| item.body()).collect()
+        items
+            .take_while(|((of, id), _)| *of == kind && id.starts_with(&prefix))
+            .map(|(_, item)| item.body())
+            .collect()
     }
 
     /// NRP answers both actions on the ServiceGateway with 200, and stamps the headers of a long-running operation on it

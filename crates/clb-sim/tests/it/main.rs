@@ -6,9 +6,11 @@
 mod http;
 mod load_balancers;
 mod locations;
+mod nat_gateways;
 mod properties;
 mod public_ips;
 mod recordings;
 mod requests;
 mod services;
 mod support;
+mod view;

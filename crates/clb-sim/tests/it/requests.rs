@@ -42,7 +42,7 @@ fn what_is_not_modelled_is_refused_loudly_and_named() {
         ("GET", format!("{gateway}/updateServices")),
         ("POST", format!("{gateway}/services")),
         ("POST", format!("{gateway}/start")),
-        ("GET", format!("{NETWORK}/natGateways/x")),
+        ("GET", format!("{NETWORK}/virtualNetworks/x")),
         ("GET", "/subscriptions/s".to_owned()),
         ("DELETE", "/subscriptions/s/providers/Microsoft.Network/locations/l/operations/1".to_owned()),
     ] {

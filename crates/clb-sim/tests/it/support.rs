@@ -56,7 +56,8 @@ impl World {
     /// All that can be read.
     pub(crate) fn everything(&mut self) -> Vec<Value> {
         let gateway = format!("{NETWORK}/serviceGateways/servicegateway");
-        let paths = ["publicIPAddresses", "loadBalancers"].map(|kind| format!("{NETWORK}/{kind}"));
+        let paths =
+            ["publicIPAddresses", "loadBalancers", "natGateways"].map(|kind| format!("{NETWORK}/{kind}"));
         let parts = ["services", "addressLocations"].map(|part| format!("{gateway}/{part}"));
         paths.iter().chain(&parts).map(|path| self.ok(get(path))).collect()
     }
@@ -139,6 +140,24 @@ pub(crate) fn load_balancer(name: &str, rules: &[(&str, u32, u32)]) -> Value {
         ],
         "backendAddressPools": [{"name": name, "properties": {}}],
         "loadBalancingRules": rules.iter().map(rule).collect::<Vec<_>>()
+    }})
+}
+
+pub(crate) fn nat_gateway_path(name: &str) -> String {
+    format!("{NETWORK}/natGateways/{name}")
+}
+
+pub(crate) fn service_gateway_path() -> String {
+    format!("{NETWORK}/serviceGateways/servicegateway")
+}
+
+/// A NAT gateway of the ServiceGateway, with these public IPs of each family.
+pub(crate) fn nat_gateway(v4: &[&str], v6: &[&str]) -> Value {
+    let references =
+        |names: &[&str]| names.iter().map(|name| json!({"id": public_ip_path(name)})).collect::<Vec<_>>();
+    json!({"location": "eastus", "sku": {"name": "StandardV2"}, "properties": {
+        "publicIpAddresses": references(v4), "publicIpAddressesV6": references(v6),
+        "serviceGateway": {"id": service_gateway_path()}
     }})
 }
 
