@@ -35,7 +35,7 @@ impl Registration {
 }
 
 /// The state of the one ServiceGateway.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Gateway {
     /// By name in lower case.
     services: BTreeMap<String, Registration>,

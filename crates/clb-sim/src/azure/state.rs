@@ -1,11 +1,12 @@
 //! Everything there is, and which request goes where.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::answer::{Method, Refusal, Request, Response};
 use super::gateway::Gateway;
+use super::operation::Operations;
 use super::path::{Kind, Scope, Target, parse};
 use super::resources::Resource;
 
@@ -57,24 +58,15 @@ pub enum Completion {
 const PLAIN_ACTIONS_SINCE: &str = "2025-09-01";
 
 /// Azure's side of everything.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Azure {
     pub(super) config: AzureConfig,
     /// By kind and id in lower case.
     pub(super) resources: BTreeMap<(Kind, String), Resource>,
     pub(super) gateway: Gateway,
-    /// Operations that have not been polled yet.
-    running: BTreeSet<u64>,
+    pub(super) operations: Operations,
     /// For ids, addresses and etags.
     pub(super) counter: u64,
-}
-
-/// The paths of an operation.
-pub(super) struct OperationPaths {
-    /// For `Azure-AsyncOperation`: polled for a status.
-    pub(super) status: String,
-    /// For `Location`: polled for 202 or an end.
-    pub(super) result: String,
 }
 
 impl Azure {
@@ -86,7 +78,7 @@ impl Azure {
             config,
             resources: BTreeMap::new(),
             gateway: Gateway::default(),
-            running: BTreeSet::new(),
+            operations: Operations::default(),
             counter: 0,
         };
         if let Some(ResourceGroup { subscription, name }) = &default_outbound {
@@ -174,47 +166,6 @@ impl Azure {
         Response::new(200, Value::Null)
             .with_header("azure-asyncoperation", operation.status)
             .with_header("location", operation.result)
-    }
-
-    /// A new operation, which has ended.
-    pub(super) fn operation(&mut self) -> OperationPaths {
-        self.counter += 1;
-        let path = |kind: &str| {
-            format!(
-                "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Network/locations/eastus/\
-                 {kind}/{}?api-version=2025-05-01",
-                self.counter
-            )
-        };
-        OperationPaths { status: path("operations"), result: path("operationResults") }
-    }
-
-    /// A new operation that is still running when it is first asked for.
-    pub(super) fn running_operation(&mut self) -> OperationPaths {
-        let operation = self.operation();
-        self.running.insert(self.counter);
-        operation
-    }
-
-    fn poll_status(&mut self, id: &str) -> Result<Response, Refusal> {
-        let status = if self.poll(id)? { "InProgress" } else { "Succeeded" };
-        Ok(Response::new(200, json!({"status": status})).with_header("retry-after", "1"))
-    }
-
-    fn poll_result(&mut self, id: &str) -> Result<Response, Refusal> {
-        if self.poll(id)? {
-            Ok(Response::new(202, Value::Null).with_header("retry-after", "1"))
-        } else {
-            Ok(Response::new(204, Value::Null))
-        }
-    }
-
-    /// Whether an operation was still running; it is not when it is asked for again.
-    fn poll(&mut self, id: &str) -> Result<bool, Refusal> {
-        let number = id.parse().ok().filter(|number| (1..=self.counter).contains(number));
-        let number =
-            number.ok_or_else(|| Refusal::new(404, "OperationNotFound", format!("no operation {id}")))?;
-        Ok(self.running.remove(&number))
     }
 
     /// A page of a list: the one that the request's `$skiptoken` names.

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::needless_pass_by_value, reason = "requests are built where they are asked")]
 
+mod faults;
 mod http;
 mod load_balancers;
 mod locations;
 mod nat_gateways;
+mod operations;
 mod properties;
 mod public_ips;
 mod recordings;
