@@ -7,6 +7,7 @@
 //! * [`Simulation`]: the same with Azure Resource Manager's front door (tokens, budgets, latency), a record of its
 //!   [`traffic`] and [`fault`]s as data; a [`SimulatedTransport`] leads to it from inside the process, under a virtual clock
 //!   if one likes;
+//! * [`kube`]: a Kubernetes API server in memory;
 //! * [`Simulator`]: a simulation that answers HTTP on the loopback interface;
 //! * [`recording`] and [`expected`]: recorded Kubernetes clusters to replay, and what they should end in.
 
@@ -16,6 +17,7 @@ mod connection;
 pub mod expected;
 pub mod fault;
 mod front;
+pub mod kube;
 pub mod recording;
 mod server;
 pub mod traffic;

@@ -5,6 +5,10 @@
 
 mod faults;
 mod http;
+mod kube;
+mod kube_http;
+mod kube_properties;
+mod kube_recorded;
 mod load_balancers;
 mod locations;
 mod nat_gateways;
