@@ -5,9 +5,11 @@
 //! named: other resources and subresources, server-side apply, deletion of collections, creation by PUT.
 
 mod cluster;
+mod controllers;
 mod defaults;
 mod kind;
 mod list;
+mod load;
 mod patch;
 mod selector;
 mod server;

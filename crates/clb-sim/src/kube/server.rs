@@ -101,6 +101,20 @@ impl KubeSimulation {
         result
     }
 
+    /// Runs the cluster's own controllers whenever something changes, for as long as this is polled.
+    pub async fn run_controllers(&self) {
+        let mut versions = self.0.version.subscribe();
+        loop {
+            versions.mark_unchanged();
+            let before = self.lock().cluster.version();
+            self.with_cluster(Cluster::run_controllers);
+            // What a round changed may be something to do for the next one.
+            if self.lock().cluster.version() == before && versions.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Takes another plan of faults from now on. Those that were injected stay known.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.lock().injector.set(plan);

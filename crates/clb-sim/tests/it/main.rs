@@ -6,6 +6,7 @@
 mod faults;
 mod http;
 mod kube;
+mod kube_controllers;
 mod kube_http;
 mod kube_properties;
 mod kube_recorded;
@@ -13,6 +14,7 @@ mod load_balancers;
 mod locations;
 mod nat_gateways;
 mod operations;
+mod program;
 mod properties;
 mod public_ips;
 mod recordings;
