@@ -4,13 +4,25 @@
 //! # The picture
 //!
 //! * [`azure`]: Azure as a pure state machine, request in, answer out;
-//! * [`Simulator`]: the same over HTTP on the loopback interface, with a latency and a record of its [`traffic`];
+//! * [`Simulation`]: the same with Azure Resource Manager's front door (tokens, budgets, latency), a record of its
+//!   [`traffic`] and [`fault`]s as data; a [`SimulatedTransport`] leads to it from inside the process, under a virtual clock
+//!   if one likes;
+//! * [`kube`]: a Kubernetes API server in memory;
+//! * [`Simulator`]: a simulation that answers HTTP on the loopback interface;
 //! * [`recording`] and [`expected`]: recorded Kubernetes clusters to replay, and what they should end in.
 
 pub mod azure;
+mod budget;
+mod connection;
 pub mod expected;
+pub mod fault;
+mod front;
+pub mod kube;
 pub mod recording;
 mod server;
 pub mod traffic;
+mod transport;
 
-pub use server::{Simulator, SimulatorConfig};
+pub use budget::{Budget, Budgets};
+pub use server::{Simulation, Simulator, SimulatorConfig};
+pub use transport::SimulatedTransport;

@@ -1,42 +1,37 @@
 //! Azure over HTTP.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use axum::extract::{ConnectInfo, State};
+use futures::StreamExt;
+use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::azure::{Azure, AzureConfig, Method, Request, Response};
+use crate::azure::{Azure, AzureConfig};
+use crate::budget::Budgets;
+use crate::connection::{CuttableListener, Scissors};
+use crate::fault::{FaultPlan, Injected};
+use crate::front::{Ending, Front, Reply};
 use crate::traffic::{CallCounts, CallRecord};
+use crate::transport::SimulatedTransport;
 
-/// What Azure Resource Manager takes as a body at most, in bytes.
-const MAX_BODY: usize = 4 * 1024 * 1024;
 /// How much of a body is read, in bytes: a client that is answered while it still sends may miss the answer.
-const MAX_READ: usize = 16 * MAX_BODY;
-/// How many records wait to be taken, so that a simulator that runs for days does not grow: some 25 MB.
-const MAX_RECORDS: usize = 100_000;
+const MAX_READ: usize = 64 * 1024 * 1024;
 /// How far a subscriber may fall behind before it misses records.
 const SUBSCRIBER_LAG: usize = 4_096;
-/// What recorded traffic says is left of a subscription's budgets. They stay as they are: no throttling is modelled.
-const REMAINING: [(&str, &str); 3] = [
-    ("x-ms-ratelimit-remaining-subscription-global-reads", "16499"),
-    ("x-ms-ratelimit-remaining-subscription-global-writes", "11999"),
-    ("x-ms-ratelimit-remaining-subscription-global-deletes", "11999"),
-];
-
 /// Settings of a [`Simulator`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulatorConfig {
     /// The port on 127.0.0.1; 0, the default, takes a free one.
     pub port: u16,
@@ -45,48 +40,114 @@ pub struct SimulatorConfig {
     pub latency: Duration,
     /// Azure's settings.
     pub azure: AzureConfig,
+    /// Whether requests are refused with 401 that carry no bearer token, or one that has been made to expire. Which token
+    /// it is does not matter. Default: none is asked for.
+    pub requires_token: bool,
+    /// The budgets beyond which requests are refused with 429. Default: there are none, and the headers that say what is
+    /// left say what recorded traffic says.
+    pub budgets: Option<Budgets>,
+    /// The faults that happen. Default: none.
+    pub faults: FaultPlan,
 }
 
-/// A simulated Azure that answers on 127.0.0.1 until it is shut down or dropped.
+/// A simulated Azure, wherever its requests come from. Cloning is cheap, and clones are the same Azure.
 ///
-/// It asks for no token, and any that comes is ignored.
+/// Its clock is tokio's, so that under `tokio::time::pause` it stands still until somebody waits. Everything that it does
+/// follows from its settings and the requests: the same requests at the same times have the same answers, byte for byte.
+#[derive(Clone, Debug)]
+pub struct Simulation(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    started: Instant,
+    subscribers: broadcast::Sender<CallRecord>,
+    front: Mutex<Front>,
+}
+
+impl Simulation {
+    /// An Azure in this process, to which [`Simulation::transport`] leads. Its clock starts now.
+    #[must_use]
+    pub fn new(config: SimulatorConfig) -> Self {
+        let subscribers = broadcast::Sender::new(SUBSCRIBER_LAG);
+        Self(Arc::new(Shared { started: Instant::now(), subscribers, front: Mutex::new(Front::new(config)) }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Front> {
+        // Whoever panicked while holding it was a test that looked: requests are answered without panics.
+        self.0.front.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request, when its answer is due. `base` is what paths become absolute with.
+    pub(crate) async fn handle(&self, request: &http::Request<Vec<u8>>, base: &str) -> Ending {
+        let Reply { delay, ending, record } =
+            self.lock().handle(request, base, self.0.started.elapsed(), &self.0.subscribers);
+        debug!(?record, "answered");
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        ending
+    }
+
+    /// A transport for `clb-arm` that leads here without a socket.
+    #[must_use]
+    pub fn transport(&self) -> SimulatedTransport {
+        SimulatedTransport::new(self.clone())
+    }
+
+    /// Takes another plan of faults from now on. Those that were injected stay known.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.lock().injector.set(plan);
+    }
+
+    /// The faults that have happened, in order; [`replay`](crate::fault::replay) makes a plan of them.
+    #[must_use]
+    pub fn injected(&self) -> Vec<Injected> {
+        self.lock().injector.injected().to_vec()
+    }
+
+    /// Lets a token expire: from now on it is refused, if tokens are asked for at all.
+    pub fn expire_token(&self, token: &str) {
+        self.lock().expired_tokens.insert(token.to_owned());
+    }
+
+    /// How many requests there were.
+    #[must_use]
+    pub fn counts(&self) -> CallCounts {
+        self.lock().counts
+    }
+
+    /// Every request since the last time this was asked, the last 100,000 of them, in the order in which they took effect.
+    #[must_use]
+    pub fn take_records(&self) -> Vec<CallRecord> {
+        std::mem::take(&mut self.lock().records).into()
+    }
+
+    /// Hears of every request from now on, as it takes effect. Whoever falls 4,096 behind misses the oldest.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<CallRecord> {
+        self.0.subscribers.subscribe()
+    }
+
+    /// Looks at Azure's state, or changes it behind everybody's back. No request is answered meanwhile.
+    pub fn with_azure<T>(&self, look: impl FnOnce(&mut Azure) -> T) -> T {
+        look(&mut self.lock().azure)
+    }
+}
+
+/// A [`Simulation`] that answers on 127.0.0.1 until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Simulator {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    simulation: Simulation,
     shutdown: CancellationToken,
     server: JoinHandle<io::Result<()>>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    address: SocketAddr,
-    latency: Duration,
-    subscribers: broadcast::Sender<CallRecord>,
-    inner: Mutex<Inner>,
-}
+impl Deref for Simulator {
+    type Target = Simulation;
 
-#[derive(Debug)]
-struct Inner {
-    azure: Azure,
-    counts: CallCounts,
-    records: VecDeque<CallRecord>,
-}
-
-impl Inner {
-    fn record(&mut self, record: CallRecord) {
-        self.counts.count(record.kind);
-        if self.records.len() == MAX_RECORDS {
-            self.records.pop_front();
-        }
-        self.records.push_back(record);
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Whoever panicked while holding it was a test that looked: requests are answered without panics.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deref(&self) -> &Simulation {
+        &self.simulation
     }
 }
 
@@ -101,45 +162,21 @@ impl Simulator {
             |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {wanted}: {error}"));
         let listener = TcpListener::bind(wanted).await.map_err(naming)?;
         let address = listener.local_addr()?;
-        let azure = Azure::new(config.azure);
-        let inner = Mutex::new(Inner { azure, counts: CallCounts::default(), records: VecDeque::new() });
-        let subscribers = broadcast::Sender::new(SUBSCRIBER_LAG);
-        let shared = Arc::new(Shared { address, latency: config.latency, subscribers, inner });
-        let router = Router::new().fallback(answer).with_state(shared.clone());
+        let simulation = Simulation::new(config);
+        let served = Served { base: format!("http://{address}"), simulation: simulation.clone() };
+        let router = Router::new().fallback(answer).with_state(Arc::new(served));
+        let router = router.into_make_service_with_connect_info::<Scissors>();
         let shutdown = CancellationToken::new();
         let stopped = shutdown.clone().cancelled_owned();
-        let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
+        let server = axum::serve(CuttableListener(listener), router).with_graceful_shutdown(stopped);
         let server = tokio::spawn(async move { server.await });
-        Ok(Self { address, shared, shutdown, server })
+        Ok(Self { address, simulation, shutdown, server })
     }
 
     /// Where it answers, such as `http://127.0.0.1:40123`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
-    }
-
-    /// How many requests there were.
-    #[must_use]
-    pub fn counts(&self) -> CallCounts {
-        self.shared.lock().counts
-    }
-
-    /// Every request since the last time this was asked, the last 100,000 of them, in the order in which they took effect.
-    #[must_use]
-    pub fn take_records(&self) -> Vec<CallRecord> {
-        std::mem::take(&mut self.shared.lock().records).into()
-    }
-
-    /// Hears of every request from now on, as it takes effect. Whoever falls 4,096 behind misses the oldest.
-    #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<CallRecord> {
-        self.shared.subscribers.subscribe()
-    }
-
-    /// Looks at Azure's state, or changes it behind everybody's back. No request is answered meanwhile.
-    pub fn with_azure<T>(&self, look: impl FnOnce(&mut Azure) -> T) -> T {
-        look(&mut self.shared.lock().azure)
     }
 
     /// Stops, when the requests that are being answered are.
@@ -159,107 +196,41 @@ impl Drop for Simulator {
     }
 }
 
+struct Served {
+    base: String,
+    simulation: Simulation,
+}
+
 async fn answer(
-    State(shared): State<Arc<Shared>>,
+    State(served): State<Arc<Served>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
     request: axum::extract::Request,
 ) -> axum::response::Response {
-    let client_request_id = request.headers().get("x-ms-client-request-id").cloned();
-    let method = Method::from(request.method().as_str());
-    let path = request.uri().path().to_owned();
-    let remaining = remaining(&method);
-    let read = read(method.clone(), path.clone(), request).await;
-    let response = {
-        let mut inner = shared.lock();
-        let (response, body) = match read {
-            Ok(request) => (inner.azure.handle(&request), request.body),
-            Err(refusal) => (refusal, Value::Null),
-        };
-        let record = CallRecord::new(method, path, &body, &response, shared.latency);
-        debug!(?record, "answered");
-        // Nobody has to listen.
-        let _ = shared.subscribers.send(record.clone());
-        inner.record(record);
-        response
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, MAX_READ).await else {
+        // It is larger than anything that could be answered, or was cut off.
+        scissors.cut();
+        return axum::response::Response::default();
     };
-    if !shared.latency.is_zero() {
-        tokio::time::sleep(shared.latency).await;
-    }
-    write(&shared, response, remaining, client_request_id)
-}
-
-/// The header that says how much is left of the budget that a method draws on.
-fn remaining(method: &Method) -> (&'static str, &'static str) {
-    let [reads, writes, deletes] = REMAINING;
-    match method {
-        Method::Get => reads,
-        Method::Put | Method::Post | Method::Other(_) => writes,
-        Method::Delete => deletes,
-    }
-}
-
-/// Reads an HTTP request, or says how it is refused.
-async fn read(method: Method, path: String, request: axum::extract::Request) -> Result<Request, Response> {
-    let refusal = |status, code: &str, message: String| Response {
-        status,
-        headers: Vec::new(),
-        body: json!({"error": {"code": code, "message": message, "details": []}}),
-    };
-    let query = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(request.uri())
-        .map_err(|error| refusal(400, "InvalidRequestUri", error.to_string()))?
-        .0;
-    let if_match = request.headers().get(header::IF_MATCH);
-    let if_match = if_match.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let too_large = |what: String| {
-        refusal(413, "RequestEntityTooLarge", format!("the body has {what}; it may have {MAX_BODY}"))
-    };
-    let body = to_bytes(request.into_body(), MAX_READ).await;
-    let body =
-        body.map_err(|error| too_large(format!("more than {MAX_READ} bytes, or was cut off: {error}")))?;
-    if body.len() > MAX_BODY {
-        return Err(too_large(format!("{} bytes", body.len())));
-    }
-    let body = if body.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_slice(&body).map_err(|error| {
-            refusal(400, "InvalidRequestContent", format!("the body is not JSON: {error}"))
-        })?
-    };
-    Ok(Request { method, path, query, if_match, body })
-}
-
-fn write(
-    shared: &Shared,
-    response: Response,
-    remaining: (&'static str, &'static str),
-    client_request_id: Option<HeaderValue>,
-) -> axum::response::Response {
-    let absolute = |path: &str| format!("http://{}{path}", shared.address);
-    let Response { status, headers, mut body } = response;
-    if let Some(Value::String(next)) = body.get_mut("nextLink") {
-        *next = absolute(next);
-    }
-    let mut http = axum::response::Response::new(if body.is_null() {
-        Body::empty()
-    } else {
-        Body::from(body.to_string())
-    });
-    *http.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let out: &mut HeaderMap = http.headers_mut();
-    if !body.is_null() {
-        out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
-    }
-    let id = || uuid::Uuid::new_v4().to_string();
-    let (budget, left) = remaining;
-    let own = [("x-ms-request-id", id()), ("x-ms-correlation-request-id", id()), (budget, left.to_owned())];
-    for (name, value) in headers.into_iter().chain(own) {
-        let value = if value.starts_with('/') { absolute(&value) } else { value };
-        if let Ok(value) = HeaderValue::try_from(value) {
-            out.insert(name, value);
+    let request = http::Request::from_parts(parts, body.into());
+    match served.simulation.handle(&request, &served.base).await {
+        Ending::Answer(response) => response.map(Body::from),
+        Ending::Truncated(response, bytes) => {
+            let (mut parts, body) = response.into_parts();
+            parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+            let kept = body[..bytes.min(body.len())].to_vec();
+            let error = io::Error::new(io::ErrorKind::ConnectionReset, "an injected fault");
+            // Whatever is written must have left before the connection breaks.
+            let breaking = async {
+                tokio::task::yield_now().await;
+                Err(error)
+            };
+            let chunks = futures::stream::iter([Ok(kept)]).chain(futures::stream::once(breaking));
+            axum::response::Response::from_parts(parts, Body::from_stream(chunks))
+        }
+        Ending::Cut => {
+            scissors.cut();
+            axum::response::Response::default()
         }
     }
-    if let Some(id) = client_request_id {
-        out.insert("x-ms-client-request-id", id);
-    }
-    http
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::answer::{Refusal, field, flag, list, nullable, optional_list, text};
+use super::nat_gateway::DEFAULT_NAT_GATEWAY;
 use super::path::Kind;
 use super::state::Azure;
 
@@ -27,9 +28,6 @@ pub struct Registration {
     pub nat_gateway: Option<String>,
 }
 
-/// The cluster's own outbound service, which nobody may remove.
-const DEFAULT_NAT_GATEWAY: &str = "default-natgw";
-
 impl Registration {
     fn is_protected(&self, name: &str) -> bool {
         self.is_default || name == DEFAULT_NAT_GATEWAY
@@ -37,7 +35,7 @@ impl Registration {
 }
 
 /// The state of the one ServiceGateway.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Gateway {
     /// By name in lower case.
     services: BTreeMap<String, Registration>,
@@ -185,12 +183,12 @@ impl Azure {
         match nullable(properties, "publicNatGatewayId") {
             None => {}
             Some(Value::Null) => registration.nat_gateway = None,
-            Some(Value::String(id)) => {
-                if self.resource(Kind::NatGateway, id).is_none() {
-                    let message = format!("Resource {id} referenced by service {name} was not found.");
-                    return Err(Refusal::bad("InvalidResourceReference", message));
-                }
+            Some(Value::String(id)) if self.resource(Kind::NatGateway, id).is_some() => {
                 registration.nat_gateway = Some(id.clone());
+            }
+            Some(Value::String(id)) => {
+                let message = format!("Resource {id} referenced by service {name} was not found.");
+                return Err(Refusal::bad("InvalidResourceReference", message));
             }
             Some(other) => {
                 return Err(Refusal::malformed(format!("publicNatGatewayId of {name} is {other}")));
@@ -206,10 +204,19 @@ impl Gateway {
         self.services.values().flat_map(|service| &service.pools).any(|id| id.eq_ignore_ascii_case(pool))
     }
 
-    /// Whether a registered service leaves through this NAT gateway.
-    pub(super) fn leaves_through(&self, nat_gateway: &str) -> bool {
-        let ids = self.services.values().filter_map(|service| service.nat_gateway.as_deref());
-        ids.into_iter().any(|id| id.eq_ignore_ascii_case(nat_gateway))
+    /// A registered service that names this NAT gateway.
+    pub(super) fn service_with_nat_gateway(&self, id: &str) -> Option<&str> {
+        let names = |service: &Registration| {
+            service.nat_gateway.as_ref().is_some_and(|held| held.eq_ignore_ascii_case(id))
+        };
+        self.services.iter().find(|(_, service)| names(service)).map(|(name, _)| name.as_str())
+    }
+
+    pub(super) fn add_default_outbound(&mut self, name: &str, nat_gateway: String) {
+        let service_type = "Outbound".to_owned();
+        let nat_gateway = Some(nat_gateway);
+        let service = Registration { service_type, is_default: true, nat_gateway, ..Registration::default() };
+        self.services.insert(name.to_owned(), service);
     }
 
     pub(super) fn update_address_locations(&mut self, body: &Value) -> Result<(), Refusal> {

@@ -16,7 +16,7 @@ const OTHER_CHILDREN: [&str; 4] = ["probes", "inboundNatRules", "inboundNatPools
 
 impl Resource {
     /// The children of one kind.
-    fn children(&self, kind: &str) -> impl Iterator<Item = &Value> {
+    pub(super) fn children(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.property(kind).and_then(Value::as_array).into_iter().flatten()
     }
 
@@ -37,7 +37,7 @@ impl Resource {
     }
 }
 
-fn frontend_ip(frontend: &Value) -> &str {
+pub(super) fn frontend_ip(frontend: &Value) -> &str {
     field(frontend, "properties")
         .and_then(|properties| field(properties, "publicIPAddress"))
         .map(|public_ip| text(public_ip, "id"))
@@ -108,7 +108,7 @@ impl Azure {
             return Err(Refusal::bad("InvalidResourceReference", message));
         }
         let is_other = |other: &&Resource| other.uses(public_ip) && !other.id().eq_ignore_ascii_case(id);
-        match self.load_balancers().find(is_other) {
+        match self.load_balancers().find(is_other).or_else(|| self.nat_gateway_with(public_ip)) {
             None => Ok(()),
             Some(other) => {
                 let message = format!("{public_ip} is already used by {}", other.id());

@@ -8,12 +8,16 @@ mod answer;
 mod gateway;
 mod load_balancer;
 mod nat_gateway;
+mod operation;
 mod path;
 mod public_ip;
 mod resources;
 mod state;
+mod view;
 
 pub(crate) use answer::nullable;
 pub use answer::{Method, Request, Response};
 pub use gateway::{Locations, Registration};
-pub use state::{Azure, AzureConfig, Completion};
+pub use operation::OperationShape;
+pub use state::{Azure, AzureConfig, Completion, ResourceGroup};
+pub use view::{Egress, Ingress};

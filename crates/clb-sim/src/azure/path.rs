@@ -3,6 +3,8 @@
 /// What a path names. Names keep their spelling; whoever compares them does so without regard to case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
+    /// All resources of a kind in a subscription.
+    Subscription { subscription: &'a str, kind: Kind },
     /// All resources of a kind in a group.
     Collection { scope: Scope<'a>, kind: Kind },
     /// One resource.
@@ -68,6 +70,10 @@ pub(crate) fn parse(path: &str) -> Option<Target<'_>> {
             [..] => None,
         };
     }
+    if is(2, "providers") && is(3, "Microsoft.Network") {
+        let [_, subscription, _, _, kind] = segments[..] else { return None };
+        return Some(Target::Subscription { subscription, kind: Kind::parse(kind)? });
+    }
     if !is(2, "resourceGroups") || !is(4, "providers") || !is(5, "Microsoft.Network") {
         return None;
     }
@@ -116,6 +122,10 @@ mod tests {
         assert_eq!(
             parse("/subscriptions/S/providers/Microsoft.Network/locations/l/operationresults/7"),
             Some(Target::OperationResult { id: "7" })
+        );
+        assert_eq!(
+            parse("/subscriptions/S/providers/Microsoft.Network/NATGateways"),
+            Some(Target::Subscription { subscription: "S", kind: Kind::NatGateway })
         );
         for unknown in [
             "/subscriptions/S/providers/Microsoft.Network/locations".to_owned(),

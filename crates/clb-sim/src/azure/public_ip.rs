@@ -52,7 +52,7 @@ impl Azure {
     }
 
     /// An address that nobody else has, from ranges that are Azure's.
-    fn allocate(&mut self, is_ipv6: bool) -> Value {
+    pub(super) fn allocate(&mut self, is_ipv6: bool) -> Value {
         self.counter += 1;
         let [.., a, b, c, d] = self.counter.to_be_bytes();
         if is_ipv6 {
@@ -65,8 +65,8 @@ impl Azure {
 
     /// Refuses to delete a public IP that a frontend or a NAT gateway uses.
     pub(super) fn check_public_ip_is_free(&self, id: &str) -> Result<(), Refusal> {
-        let mut users = self.load_balancers().chain(self.nat_gateways());
-        let Some(user) = users.find(|user| user.uses(id) || user.leaves_from(id)) else { return Ok(()) };
+        let load_balancer = self.load_balancers().find(|load_balancer| load_balancer.uses(id));
+        let Some(user) = load_balancer.or_else(|| self.nat_gateway_with(id)) else { return Ok(()) };
         let user = user.id();
         let message =
             format!("Public IP address {id} can not be deleted since it is still allocated to {user}.");

@@ -85,16 +85,9 @@ impl Azure {
             }
             Kind::ServiceGateway => {}
         }
-        self.counter += 1;
         properties.insert("provisioningState".to_owned(), json!("Succeeded"));
-        body.insert("name".to_owned(), json!(id.rsplit('/').next().unwrap_or_default()));
-        body.insert("type".to_owned(), json!(format!("Microsoft.Network/{}", kind.segment())));
-        body.insert("etag".to_owned(), json!(format!("W/\"{:08}\"", self.counter)));
         body.insert("properties".to_owned(), Value::Object(properties));
-        body.insert("id".to_owned(), json!(id));
-        let resource = Resource(body);
-        let mut answer = resource.body();
-        self.resources.insert((kind, resource.key()), resource);
+        let mut answer = self.store(kind, &id, body);
         let operation = match self.config.completion {
             Completion::Immediate => self.operation(),
             Completion::Polled => {
@@ -104,6 +97,22 @@ impl Azure {
         };
         let status = if existing.is_some() { 200 } else { 201 };
         Ok(Response::new(status, answer).with_header("azure-asyncoperation", operation.status))
+    }
+
+    /// Writes a resource that has been checked, and gives it what every one has.
+    pub(super) fn store(&mut self, kind: Kind, id: &str, mut body: Map<String, Value>) -> Value {
+        self.counter += 1;
+        let fields = [
+            ("name", json!(id.rsplit('/').next().unwrap_or_default())),
+            ("type", json!(format!("Microsoft.Network/{}", kind.segment()))),
+            ("etag", json!(format!("W/\"{:08}\"", self.counter))),
+            ("id", json!(id)),
+        ];
+        body.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        let resource = Resource(body);
+        let answer = resource.body();
+        self.resources.insert((kind, resource.key()), resource);
+        answer
     }
 
     pub(super) fn delete(&mut self, request: &Request, id: &str, kind: Kind) -> Result<Response, Refusal> {

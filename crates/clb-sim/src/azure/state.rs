@@ -1,11 +1,12 @@
 //! Everything there is, and which request goes where.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::answer::{Method, Refusal, Request, Response};
 use super::gateway::Gateway;
+use super::operation::Operations;
 use super::path::{Kind, Scope, Target, parse};
 use super::resources::Resource;
 
@@ -18,6 +19,18 @@ pub struct AzureConfig {
     pub page_size: usize,
     /// How writes of single resources are answered.
     pub completion: Completion,
+    /// Where the cluster's own NAT gateway `default-natgw` and its public IP are from the start, registered as the default
+    /// outbound service, which can never be removed. `None`, the default, for a ServiceGateway that is empty.
+    pub default_outbound: Option<ResourceGroup>,
+}
+
+/// A resource group of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceGroup {
+    /// The subscription's id.
+    pub subscription: String,
+    /// The group's name.
+    pub name: String,
 }
 
 impl Default for AzureConfig {
@@ -26,6 +39,7 @@ impl Default for AzureConfig {
             service_gateway: "servicegateway".to_owned(),
             page_size: 200,
             completion: Completion::Immediate,
+            default_outbound: None,
         }
     }
 }
@@ -44,37 +58,33 @@ pub enum Completion {
 const PLAIN_ACTIONS_SINCE: &str = "2025-09-01";
 
 /// Azure's side of everything.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Azure {
     pub(super) config: AzureConfig,
     /// By kind and id in lower case.
     pub(super) resources: BTreeMap<(Kind, String), Resource>,
     pub(super) gateway: Gateway,
-    /// Operations that have not been polled yet.
-    running: BTreeSet<u64>,
+    pub(super) operations: Operations,
     /// For ids, addresses and etags.
     pub(super) counter: u64,
 }
 
-/// The paths of an operation.
-pub(super) struct OperationPaths {
-    /// For `Azure-AsyncOperation`: polled for a status.
-    pub(super) status: String,
-    /// For `Location`: polled for 202 or an end.
-    pub(super) result: String,
-}
-
 impl Azure {
-    /// An Azure in which there is nothing but the ServiceGateway, empty.
+    /// An Azure in which there is nothing but the ServiceGateway, and the default outbound service if it is to be there.
     #[must_use]
     pub fn new(config: AzureConfig) -> Self {
-        Self {
+        let default_outbound = config.default_outbound.clone();
+        let mut azure = Self {
             config,
             resources: BTreeMap::new(),
             gateway: Gateway::default(),
-            running: BTreeSet::new(),
+            operations: Operations::default(),
             counter: 0,
+        };
+        if let Some(ResourceGroup { subscription, name }) = &default_outbound {
+            azure.add_default_outbound(Scope { subscription, group: name });
         }
+        azure
     }
 
     /// Answers one request. A refused one changes nothing.
@@ -95,9 +105,13 @@ impl Azure {
             Target::Operation { id } if is_read => self.poll_status(id),
             Target::OperationResult { id } if is_read => self.poll_result(id),
             Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
-            Target::Operation { .. } | Target::OperationResult { .. } | Target::Collection { .. } => {
-                Err(not_modelled())
+            Target::Subscription { subscription, kind } if is_read && kind != Kind::ServiceGateway => {
+                self.page(request, self.below(kind, &format!("/subscriptions/{subscription}/")))
             }
+            Target::Operation { .. }
+            | Target::OperationResult { .. }
+            | Target::Collection { .. }
+            | Target::Subscription { .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } if is_read => self.get(scope, kind, name),
             Target::Resource { kind: Kind::ServiceGateway, .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } => match request.method {
@@ -128,10 +142,18 @@ impl Azure {
         if kind == Kind::ServiceGateway {
             return vec![self.service_gateway(scope)];
         }
-        let prefix = scope.id(kind, "").to_ascii_lowercase();
+        self.below(kind, &scope.id(kind, ""))
+    }
+
+    /// The resources of a kind whose ids begin like this.
+    fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
+        let prefix = prefix.to_ascii_lowercase();
         let first = (kind, prefix.clone());
         let items = self.resources.range(first..);
-        items.take_while(|((_, id), _)| id.starts_with(&prefix)).map(|(_, item)| item.body()).collect()
+        items
+            .take_while(|((of, id), _)| *of == kind && id.starts_with(&prefix))
+            .map(|(_, item)| item.body())
+            .collect()
     }
 
     /// NRP answers both actions on the ServiceGateway with 200, and stamps the headers of a long-running operation on it
@@ -144,47 +166,6 @@ impl Azure {
         Response::new(200, Value::Null)
             .with_header("azure-asyncoperation", operation.status)
             .with_header("location", operation.result)
-    }
-
-    /// A new operation, which has ended.
-    pub(super) fn operation(&mut self) -> OperationPaths {
-        self.counter += 1;
-        let path = |kind: &str| {
-            format!(
-                "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Network/locations/eastus/\
-                 {kind}/{}?api-version=2025-05-01",
-                self.counter
-            )
-        };
-        OperationPaths { status: path("operations"), result: path("operationResults") }
-    }
-
-    /// A new operation that is still running when it is first asked for.
-    pub(super) fn running_operation(&mut self) -> OperationPaths {
-        let operation = self.operation();
-        self.running.insert(self.counter);
-        operation
-    }
-
-    fn poll_status(&mut self, id: &str) -> Result<Response, Refusal> {
-        let status = if self.poll(id)? { "InProgress" } else { "Succeeded" };
-        Ok(Response::new(200, json!({"status": status})).with_header("retry-after", "1"))
-    }
-
-    fn poll_result(&mut self, id: &str) -> Result<Response, Refusal> {
-        if self.poll(id)? {
-            Ok(Response::new(202, Value::Null).with_header("retry-after", "1"))
-        } else {
-            Ok(Response::new(204, Value::Null))
-        }
-    }
-
-    /// Whether an operation was still running; it is not when it is asked for again.
-    fn poll(&mut self, id: &str) -> Result<bool, Refusal> {
-        let number = id.parse().ok().filter(|number| (1..=self.counter).contains(number));
-        let number =
-            number.ok_or_else(|| Refusal::new(404, "OperationNotFound", format!("no operation {id}")))?;
-        Ok(self.running.remove(&number))
     }
 
     /// A page of a list: the one that the request's `$skiptoken` names.

@@ -3,13 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::needless_pass_by_value, reason = "requests are built where they are asked")]
 
+mod faults;
 mod http;
+mod kube;
+mod kube_controllers;
+mod kube_http;
+mod kube_properties;
+mod kube_recorded;
 mod load_balancers;
 mod locations;
 mod nat_gateways;
+mod operations;
+mod program;
 mod properties;
 mod public_ips;
 mod recordings;
 mod requests;
 mod services;
 mod support;
+mod view;

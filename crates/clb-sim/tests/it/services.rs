@@ -22,7 +22,7 @@ fn registered_services_are_read_with_all_they_have() {
     world.ok(put(&public_ip_path("a"), public_ip("IPv4")));
     world.ok(put(&load_balancer_path("a"), load_balancer("a", &[])));
     let nat_gateway = nat_gateway_path("out");
-    world.ok(put(&nat_gateway, nat_gateway_body(&[], &[])));
+    world.ok(put(&nat_gateway, crate::support::nat_gateway(&[], &[])));
     let mut requests = register("A", inbound("a"));
     requests.as_array_mut().unwrap().push(json!({"service": {"name": "out", "properties": {
         "serviceType": "outbound", "isDefault": "True", "publicNatGatewayId": nat_gateway
@@ -68,7 +68,7 @@ fn a_partial_update_touches_what_it_names_and_a_full_one_everything_but_the_defa
 fn what_is_absent_stays_and_null_or_empty_clears() {
     let mut world = stocked();
     let nat_gateway = nat_gateway_path("out");
-    world.ok(put(&nat_gateway, nat_gateway_body(&[], &[])));
+    world.ok(put(&nat_gateway, crate::support::nat_gateway(&[], &[])));
     let set = json!({"publicNatGatewayId": nat_gateway, "serviceType": "InboundOutbound"});
     world.ok(update_services("PartialUpdate", register("a", set)));
     let a = &world.0.services()["a"];
@@ -122,6 +122,7 @@ fn what_an_update_of_services_may_not_be_is_refused_whole() {
         (inbound(json!({"loadBalancerBackendPools": null})), "InvalidRequestFormat"),
         (inbound(json!({"isDefault": "yes"})), "InvalidRequestFormat"),
         (inbound(json!({"publicNatGatewayId": 1})), "InvalidRequestFormat"),
+        (inbound(json!({"publicNatGatewayId": nat_gateway_path("absent")})), "InvalidResourceReference"),
         (register("x", second), "MultipleDefaultServicesNotAllowedInServiceGateway"),
         (unregister("Default-NatGW"), "DefaultServiceCannotBeDeleted"),
     ] {

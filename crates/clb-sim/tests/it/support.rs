@@ -143,29 +143,27 @@ pub(crate) fn load_balancer(name: &str, rules: &[(&str, u32, u32)]) -> Value {
     }})
 }
 
+pub(crate) fn nat_gateway_path(name: &str) -> String {
+    format!("{NETWORK}/natGateways/{name}")
+}
+
+pub(crate) fn service_gateway_path() -> String {
+    format!("{NETWORK}/serviceGateways/servicegateway")
+}
+
+/// A NAT gateway of the ServiceGateway, with these public IPs of each family.
+pub(crate) fn nat_gateway(v4: &[&str], v6: &[&str]) -> Value {
+    let references =
+        |names: &[&str]| names.iter().map(|name| json!({"id": public_ip_path(name)})).collect::<Vec<_>>();
+    json!({"location": "eastus", "sku": {"name": "StandardV2"}, "properties": {
+        "publicIpAddresses": references(v4), "publicIpAddressesV6": references(v6),
+        "serviceGateway": {"id": service_gateway_path()}
+    }})
+}
+
 /// The properties of an inbound service behind the load balancer of that name.
 pub(crate) fn inbound(name: &str) -> Value {
     json!({"serviceType": "Inbound", "loadBalancerBackendPools": [
         {"id": pool_id(name), "name": name, "properties": {"virtualNetwork": {"id": "/vnet"}}}
     ]})
-}
-
-pub(crate) fn nat_gateway_path(name: &str) -> String {
-    format!("{NETWORK}/natGateways/{name}")
-}
-
-pub(crate) fn ip_id(name: &str) -> Value {
-    json!({"id": public_ip_path(name)})
-}
-
-pub(crate) fn gateway_id() -> Value {
-    json!({"id": format!("{NETWORK}/serviceGateways/servicegateway")})
-}
-
-/// A NAT gateway in the ServiceGateway that leaves by these public IPs.
-pub(crate) fn nat_gateway_body(ipv4: &[&str], ipv6: &[&str]) -> Value {
-    let ids = |names: &[&str]| names.iter().map(|name| ip_id(name)).collect::<Vec<_>>();
-    json!({"location": "eastus", "sku": {"name": "StandardV2"}, "properties": {
-        "publicIpAddresses": ids(ipv4), "publicIpAddressesV6": ids(ipv6), "serviceGateway": gateway_id()
-    }})
 }

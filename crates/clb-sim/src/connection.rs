@@ -1,0 +1,92 @@
+//! Connections that can be cut: what a client sees when a server dies in the middle of an exchange.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A listener whose connections can be cut.
+#[derive(Debug)]
+pub(crate) struct CuttableListener(pub(crate) TcpListener);
+
+/// Cuts the connection that a request came by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scissors(Arc<AtomicBool>);
+
+impl Scissors {
+    /// Nothing more is written.
+    pub(crate) fn cut(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Cuttable {
+    stream: TcpStream,
+    scissors: Scissors,
+}
+
+impl Cuttable {
+    fn check(&self) -> io::Result<()> {
+        if self.scissors.0.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "an injected fault"));
+        }
+        Ok(())
+    }
+}
+
+impl Listener for CuttableListener {
+    type Io = Cuttable;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Cuttable, SocketAddr) {
+        let (stream, address) = Listener::accept(&mut self.0).await;
+        (Cuttable { stream, scissors: Scissors::default() }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+impl Connected<IncomingStream<'_, CuttableListener>> for Scissors {
+    fn connect_info(incoming: IncomingStream<'_, CuttableListener>) -> Self {
+        incoming.io().scissors.clone()
+    }
+}
+
+impl AsyncRead for Cuttable {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Cuttable {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,242 @@
+//! The objects, their versions, and which request goes where.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::kind::{Kind, Target, parse};
+use super::list::Watch;
+use super::status::Refusal;
+
+/// Settings of a [`Cluster`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// How many changes are remembered. Watches and pages of lists from before them are told 410. Default 100,000.
+    pub history: usize,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self { history: 100_000 }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// The method, in capitals.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// The query's parameters, decoded.
+    pub query: Vec<(String, String)>,
+    /// The `Content-Type` header, empty if there is none.
+    pub content_type: String,
+    /// The `Accept` header, empty if there is none.
+    pub accept: String,
+    /// The body, or `null`.
+    pub body: Value,
+}
+
+impl Request {
+    pub(super) fn parameter(&self, name: &str) -> &str {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).unwrap_or_default()
+    }
+
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        matches!(self.parameter(name), "1" | "true")
+    }
+
+    /// Whether it asks for a watch.
+    #[must_use]
+    pub fn is_watch(&self) -> bool {
+        self.method == "GET" && self.is_set("watch")
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// A whole body.
+    Body {
+        /// The HTTP status.
+        status: u16,
+        /// The body.
+        body: Value,
+    },
+    /// A stream of events, to be asked for with [`Cluster::poll`].
+    Watch(Watch),
+}
+
+/// What identifies an object.
+pub(super) type Key = (Kind, String, String);
+
+/// One change.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) key: Key,
+    pub(super) before: Option<Arc<Value>>,
+    /// `None` once it is gone.
+    pub(super) after: Option<Arc<Value>>,
+}
+
+/// A Kubernetes API server's side of everything.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    config: ClusterConfig,
+    pub(super) objects: BTreeMap<Key, Arc<Value>>,
+    /// The changes that are remembered. Each makes a new version; the last made the current one.
+    pub(super) history: VecDeque<Change>,
+    pub(super) version: u64,
+    /// For uids, generated names, addresses and ports.
+    pub(super) counter: u64,
+    /// Since 1970.
+    pub(super) now: Duration,
+}
+
+impl Cluster {
+    /// A cluster with the namespaces `default` and `kube-system` and nothing else.
+    #[must_use]
+    pub fn new(config: ClusterConfig) -> Self {
+        let mut cluster = Self {
+            config,
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            version: 0,
+            counter: 0,
+            now: Duration::ZERO,
+        };
+        for name in ["default", "kube-system"] {
+            cluster.ensure_namespace(name);
+        }
+        cluster
+    }
+
+    /// Creates a namespace unless it exists.
+    pub fn ensure_namespace(&mut self, name: &str) {
+        let key = (Kind::Namespace, String::new(), name.to_owned());
+        if !self.objects.contains_key(&key) {
+            let body = json!({"metadata": {"name": name}});
+            // A namespace by any other name is refused, and then nothing can be in it.
+            let _ = self.create(Kind::Namespace, None, &body, false);
+        }
+    }
+
+    /// The version of the last change.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The objects of a kind, by namespace and name.
+    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |((of, ..), _)| *of == kind).map(|(_, object)| object.as_ref())
+    }
+
+    /// Answers one request at a time given since 1970. A refused one changes nothing.
+    pub fn handle(&mut self, request: &Request, now: Duration) -> Answer {
+        self.now = now;
+        self.answer(request)
+            .unwrap_or_else(|refusal| Answer::Body { status: refusal.code, body: refusal.body() })
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Answer, Refusal> {
+        let target = parse(&request.path).ok_or_else(Refusal::no_such_resource)?;
+        let body = |status, body| Ok(Answer::Body { status, body });
+        let not_modelled = || {
+            let Request { method, path, .. } = request;
+            Refusal::not_modelled(format_args!("{method} {path}"))
+        };
+        let is_dry = !request.parameter("dryRun").is_empty();
+        match (request.method.as_str(), target) {
+            ("GET", Target::Discovery(document)) => body(200, document),
+            ("GET", Target::Collection { kind, namespace }) if request.is_set("watch") => {
+                Ok(Answer::Watch(self.watch(request, kind, namespace)?))
+            }
+            ("GET", Target::Collection { kind, namespace }) => {
+                body(200, self.list(request, kind, namespace.as_deref(), self.version)?)
+            }
+            ("GET", Target::Object { kind, namespace, name } | Target::Status { kind, namespace, name }) => {
+                let object = self.get(&(kind, namespace, name))?;
+                body(200, super::list::shown(request, kind, object))
+            }
+            ("POST", Target::Collection { kind, namespace }) => {
+                let created = self.create(kind, namespace.as_deref(), &request.body, is_dry)?;
+                body(201, created)
+            }
+            ("PUT", Target::Object { kind, namespace, name }) => {
+                body(200, self.replace(&(kind, namespace, name), &request.body, false, is_dry)?)
+            }
+            ("PUT", Target::Status { kind, namespace, name }) => {
+                body(200, self.replace(&(kind, namespace, name), &request.body, true, is_dry)?)
+            }
+            ("PATCH", Target::Object { kind, namespace, name }) => {
+                body(200, self.patch(&(kind, namespace, name), request, false, is_dry)?)
+            }
+            ("PATCH", Target::Status { kind, namespace, name }) => {
+                body(200, self.patch(&(kind, namespace, name), request, true, is_dry)?)
+            }
+            ("DELETE", Target::Object { kind, namespace, name }) => {
+                body(200, self.delete(&(kind, namespace, name), request, is_dry)?)
+            }
+            ("POST", Target::Binding { namespace, name }) => {
+                self.bind(namespace, name, &request.body)?;
+                body(
+                    201,
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+                )
+            }
+            _ => Err(not_modelled()),
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Result<&Arc<Value>, Refusal> {
+        self.objects.get(key).ok_or_else(|| Refusal::not_found(key.0, &key.2))
+    }
+
+    /// Makes a change: the object with its new version, or its last form with it.
+    pub(super) fn commit(&mut self, key: Key, mut object: Value, is_removed: bool) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Arc::new(object);
+        let before = if is_removed {
+            self.objects.remove(&key);
+            // The last form, as watches deliver it.
+            Some(object.clone())
+        } else {
+            self.objects.insert(key.clone(), object.clone())
+        };
+        if self.history.len() == self.config.history.max(1) {
+            self.history.pop_front();
+        }
+        let after = (!is_removed).then(|| object.clone());
+        self.history.push_back(Change { key, before, after });
+        object
+    }
+
+    /// The oldest version from which everything since is remembered.
+    pub(super) fn oldest(&self) -> u64 {
+        self.version - self.history.len() as u64
+    }
+
+    pub(super) fn timestamp(&self, after: Duration) -> String {
+        let seconds = i64::try_from((self.now + after).as_secs()).unwrap_or(i64::MAX);
+        Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+    }
+
+    /// The objects as they were at a version that is remembered.
+    pub(super) fn at(&self, version: u64) -> BTreeMap<Key, Arc<Value>> {
+        let mut objects = self.objects.clone();
+        let undone = usize::try_from(self.version.saturating_sub(version)).unwrap_or(usize::MAX);
+        for change in self.history.iter().rev().take(undone) {
+            match &change.before {
+                Some(before) => drop(objects.insert(change.key.clone(), before.clone())),
+                None => drop(objects.remove(&change.key)),
+            }
+        }
+        objects
+    }
+}

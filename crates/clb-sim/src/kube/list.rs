@@ -1,0 +1,278 @@
+//! Lists and watches.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::cluster::{Change, Cluster, Key, Request};
+use super::kind::Kind;
+use super::selector::Selector;
+use super::status::Refusal;
+
+/// A stream of events that somebody is listening to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    kind: Kind,
+    namespace: Option<String>,
+    selector: Selector,
+    metadata_only: bool,
+    /// Everything up to this version has been told.
+    version: u64,
+    /// What is told before anything else.
+    waiting: Vec<Value>,
+    has_ended: bool,
+    /// Whether it wants to hear now and then up to which version it has heard everything.
+    pub wants_bookmarks: bool,
+    /// After how many seconds it is to end, if it said so.
+    pub timeout_seconds: Option<u64>,
+}
+
+impl Watch {
+    /// Whether it has nothing more to say.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended && self.waiting.is_empty()
+    }
+
+    /// Tells that everything up to here has been told.
+    #[must_use]
+    pub fn bookmark(&self) -> Value {
+        bookmark(self.kind, self.version, false)
+    }
+
+    /// Ends it as one whose version is too old.
+    pub fn expire(&mut self, current: u64) {
+        let refusal = Refusal::expired(format!("too old resource version: {} ({current})", self.version));
+        self.waiting = vec![json!({"type": "ERROR", "object": refusal.body()})];
+        self.has_ended = true;
+    }
+
+    fn is_about(&self, (kind, namespace, _): &Key) -> bool {
+        *kind == self.kind && self.namespace.as_ref().is_none_or(|wanted| wanted == namespace)
+    }
+
+    fn event(&self, kind: &str, object: &Value) -> Value {
+        json!({"type": kind, "object": show(self.metadata_only, self.kind, object)})
+    }
+
+    /// What a change is for this watch: one that begins to match is added, one that no longer does is deleted.
+    fn told(&self, change: &Change, version: u64) -> Option<Value> {
+        if !self.is_about(&change.key) {
+            return None;
+        }
+        let matching =
+            |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
+        match (matching(&change.before), matching(&change.after)) {
+            (None, None) => None,
+            (None, Some(after)) => Some(self.event("ADDED", &after)),
+            (Some(_), Some(after)) => Some(self.event("MODIFIED", &after)),
+            (Some(before), None) => {
+                let mut last = before.as_ref().clone();
+                last["metadata"]["resourceVersion"] = json!(version.to_string());
+                Some(self.event("DELETED", &last))
+            }
+        }
+    }
+}
+
+fn bookmark(kind: Kind, version: u64, ends_initial: bool) -> Value {
+    let mut object = json!({"kind": kind.name(), "apiVersion": kind.api_version(),
+        "metadata": {"resourceVersion": version.to_string()}});
+    if ends_initial {
+        object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    // Fields that every object of the kind has, since they are not optional in its type.
+    let required = match kind {
+        Kind::Service => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        Kind::Pod => json!({"spec": {"containers": null}, "status": {}}),
+        Kind::Node => json!({"spec": {}, "status": {}}),
+        Kind::EndpointSlice => json!({"addressType": "", "endpoints": null, "ports": null}),
+        Kind::Event => json!({"involvedObject": {}}),
+        Kind::Namespace | Kind::Lease => json!({}),
+    };
+    if let (Value::Object(object), Value::Object(required)) = (&mut object, required) {
+        object.extend(required);
+    }
+    json!({"type": "BOOKMARK", "object": object})
+}
+
+/// An object as a request wants to see it.
+pub(super) fn shown(request: &Request, kind: Kind, object: &Value) -> Value {
+    show(wants_metadata_only(request), kind, object)
+}
+
+fn wants_metadata_only(request: &Request) -> bool {
+    request.accept.contains("as=PartialObjectMetadata")
+}
+
+fn show(metadata_only: bool, kind: Kind, object: &Value) -> Value {
+    if metadata_only {
+        return json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
+    }
+    let mut shown = json!({"kind": kind.name(), "apiVersion": kind.api_version()});
+    if let (Value::Object(shown), Value::Object(object)) = (&mut shown, object) {
+        shown.extend(object.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    shown
+}
+
+/// A place in a list: the version it shows, 0 for the newest, and the last object that was given out.
+fn token(version: u64, (_, namespace, name): &Key) -> String {
+    format!("{version}.{namespace}.{name}")
+}
+
+fn read_token(token: &str) -> Option<(u64, String, String)> {
+    let (version, rest) = token.split_once('.')?;
+    // Names of namespaces have no dots.
+    let (namespace, name) = rest.split_once('.')?;
+    Some((version.parse().ok()?, namespace.to_owned(), name.to_owned()))
+}
+
+fn version_of(text: &str) -> Result<u64, Refusal> {
+    if text.is_empty() { Ok(0) } else { text.parse().map_err(|_| Refusal::bad_version(text)) }
+}
+
+impl Cluster {
+    fn selector(request: &Request, kind: Kind) -> Result<Selector, Refusal> {
+        Selector::parse(kind, request.parameter("labelSelector"), request.parameter("fieldSelector"))
+    }
+
+    /// A list, or a page of one. `newest` is the version that counts as the current one.
+    pub(super) fn list(
+        &self,
+        request: &Request,
+        kind: Kind,
+        namespace: Option<&str>,
+        newest: u64,
+    ) -> Result<Value, Refusal> {
+        let selector = Self::selector(request, kind)?;
+        let asked = version_of(request.parameter("resourceVersion"))?;
+        if asked > self.version {
+            return Err(Refusal::too_large_version(asked, self.version));
+        }
+        let mut version = newest;
+        if request.parameter("resourceVersionMatch") == "Exact" {
+            if asked < self.oldest() {
+                return Err(Refusal::expired("The resourceVersion for the provided list is too old."));
+            }
+            version = asked;
+        }
+        let continuation = request.parameter("continue");
+        let mut after = None;
+        if !continuation.is_empty() {
+            let bad = || Refusal::bad_request("continue key is not valid");
+            let (at, namespace, name) = read_token(continuation).ok_or_else(bad)?;
+            let key = (kind, namespace, name);
+            if at != 0 && at < self.oldest() {
+                return Err(Refusal::continue_expired(token(0, &key)));
+            }
+            version = if at == 0 { newest } else { at.min(self.version) };
+            after = Some(key);
+        }
+        let objects: Cow<'_, BTreeMap<Key, Arc<Value>>> =
+            if version == self.version { Cow::Borrowed(&self.objects) } else { Cow::Owned(self.at(version)) };
+        let is_wanted = |((of, within, _), object): &(&Key, &Arc<Value>)| {
+            *of == kind && namespace.is_none_or(|namespace| namespace == within) && selector.matches(object)
+        };
+        let start = (kind, namespace.unwrap_or_default().to_owned(), String::new());
+        let from = after.as_ref().map_or(start, Clone::clone);
+        let mut rest = objects
+            .range(from..)
+            .take_while(|((of, within, _), _)| {
+                *of == kind && namespace.is_none_or(|namespace| namespace == within)
+            })
+            .filter(|(key, _)| Some(*key) != after.as_ref())
+            .filter(is_wanted);
+        let limit = request.parameter("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        let page: Vec<(&Key, &Arc<Value>)> = rest.by_ref().take(limit).collect();
+        let left = rest.count();
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        if let Some((last, _)) = page.last().filter(|_| left > 0) {
+            metadata["continue"] = json!(token(version, last));
+            if selector.is_empty() {
+                metadata["remainingItemCount"] = json!(left);
+            }
+        }
+        let metadata_only = wants_metadata_only(request);
+        let items: Vec<Value> = page
+            .into_iter()
+            .map(|(_, object)| if metadata_only { show(true, kind, object) } else { object.as_ref().clone() })
+            .collect();
+        let (name, group) = if metadata_only {
+            ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
+        } else {
+            (format!("{}List", kind.name()), kind.api_version())
+        };
+        Ok(json!({"kind": name, "apiVersion": group, "metadata": metadata, "items": items}))
+    }
+
+    /// The list that a request is for, as it was so many versions ago, or as far back as is remembered; `None` if the request
+    /// is for none.
+    pub fn stale_list(&self, request: &Request, versions: u64) -> Option<Value> {
+        let Some(super::kind::Target::Collection { kind, namespace }) = super::kind::parse(&request.path)
+        else {
+            return None;
+        };
+        let version = self.version.saturating_sub(versions).max(self.oldest());
+        self.list(request, kind, namespace.as_deref(), version).ok()
+    }
+
+    pub(super) fn watch(
+        &self,
+        request: &Request,
+        kind: Kind,
+        namespace: Option<String>,
+    ) -> Result<Watch, Refusal> {
+        let asked = version_of(request.parameter("resourceVersion"))?;
+        if asked > self.version {
+            return Err(Refusal::too_large_version(asked, self.version));
+        }
+        let mut watch = Watch {
+            kind,
+            namespace,
+            selector: Self::selector(request, kind)?,
+            metadata_only: wants_metadata_only(request),
+            version: asked,
+            waiting: Vec::new(),
+            has_ended: false,
+            wants_bookmarks: request.is_set("allowWatchBookmarks"),
+            timeout_seconds: request.parameter("timeoutSeconds").parse().ok(),
+        };
+        let is_streaming_list = request.is_set("sendInitialEvents");
+        if asked == 0 || is_streaming_list {
+            let about = self
+                .objects
+                .iter()
+                .filter(|(key, object)| watch.is_about(key) && watch.selector.matches(object));
+            watch.waiting = about.map(|(_, object)| watch.event("ADDED", object)).collect();
+            watch.version = self.version;
+            if is_streaming_list && watch.wants_bookmarks {
+                watch.waiting.push(bookmark(kind, self.version, true));
+            }
+        } else if asked < self.oldest() {
+            watch.expire(self.version);
+        }
+        Ok(watch)
+    }
+
+    /// What a watch has to say now.
+    pub fn poll(&self, watch: &mut Watch) -> Vec<Value> {
+        let mut events = std::mem::take(&mut watch.waiting);
+        if watch.has_ended {
+            return events;
+        }
+        if watch.version < self.oldest() {
+            // It fell behind what is remembered.
+            watch.expire(self.version);
+            events.append(&mut watch.waiting);
+            return events;
+        }
+        let known = usize::try_from(watch.version - self.oldest()).unwrap_or(usize::MAX);
+        let changes = self.history.iter().zip(self.oldest() + 1..).skip(known);
+        events.extend(changes.filter_map(|(change, version)| watch.told(change, version)));
+        watch.version = self.version;
+        events
+    }
+}

@@ -1,0 +1,417 @@
+//! Kubernetes over HTTP.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::response::Response;
+use futures::StreamExt;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::cluster::{Answer, Cluster, ClusterConfig, Request};
+use super::list::Watch;
+use super::status::Refusal;
+use crate::connection::{CuttableListener, Scissors};
+use crate::fault::{Api, Call, FaultPlan, How, Injected, Injector};
+
+/// What the API server takes as a body at most, in bytes.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+/// How often a watch hears up to where it has heard everything, if it wants to: as often as a real server's.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Settings of a [`KubeSimulation`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KubeConfig {
+    /// The port on 127.0.0.1; 0, the default, takes a free one.
+    pub port: u16,
+    /// The cluster's settings.
+    pub cluster: ClusterConfig,
+    /// The time of day at the start, since 1970. Default 0: what is simulated does not depend on when.
+    pub epoch: Duration,
+    /// The faults that happen. Default: none.
+    pub faults: FaultPlan,
+}
+
+/// A simulated Kubernetes API server. Cloning is cheap, and clones are the same server. Its clock is tokio's.
+#[derive(Clone, Debug)]
+pub struct KubeSimulation(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    started: Instant,
+    epoch: Duration,
+    inner: Mutex<Inner>,
+    /// The version, for watches to wait for.
+    version: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cluster: Cluster,
+    injector: Injector,
+}
+
+/// How an exchange ends.
+enum Ending {
+    Body { status: u16, body: Value, cut_after: Option<usize> },
+    Watch { watch: Box<Watch>, skip: usize, end_after: Option<usize> },
+    Cut,
+}
+
+impl KubeSimulation {
+    /// A server in this process. Its clock starts now.
+    #[must_use]
+    pub fn new(config: KubeConfig) -> Self {
+        let mut injector = Injector::default();
+        injector.set(config.faults);
+        let cluster = Cluster::new(config.cluster);
+        let version = watch::Sender::new(cluster.version());
+        let inner = Mutex::new(Inner { cluster, injector });
+        Self(Arc::new(Shared { started: Instant::now(), epoch: config.epoch, inner, version }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Whoever panicked while holding it was a test that looked: requests are answered without panics.
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request outside of any fault, and lets watches hear of it.
+    pub fn handle(&self, request: &Request) -> Answer {
+        let now = self.0.epoch + self.0.started.elapsed();
+        self.with_cluster(|cluster| cluster.handle(request, now))
+    }
+
+    /// Looks at the cluster, or changes it behind everybody's back. No request is answered meanwhile.
+    pub fn with_cluster<T>(&self, look: impl FnOnce(&mut Cluster) -> T) -> T {
+        let mut inner = self.lock();
+        let result = look(&mut inner.cluster);
+        self.0.version.send_replace(inner.cluster.version());
+        result
+    }
+
+    /// Runs the cluster's own controllers whenever something changes, for as long as this is polled.
+    pub async fn run_controllers(&self) {
+        let mut versions = self.0.version.subscribe();
+        loop {
+            versions.mark_unchanged();
+            let before = self.lock().cluster.version();
+            self.with_cluster(Cluster::run_controllers);
+            // What a round changed may be something to do for the next one.
+            if self.lock().cluster.version() == before && versions.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes another plan of faults from now on. Those that were injected stay known.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.lock().injector.set(plan);
+    }
+
+    /// The faults that have happened, in order.
+    #[must_use]
+    pub fn injected(&self) -> Vec<Injected> {
+        self.lock().injector.injected().to_vec()
+    }
+
+    /// The HTTP server as a service without a socket, for any client that takes one, such as `kube::Client::new`. A
+    /// connection that a fault would cut is answered with an error in the body.
+    pub fn router(&self) -> Router {
+        Router::new().fallback(answer).with_state(self.clone())
+    }
+
+    /// Answers a request, faults included.
+    async fn exchange(&self, request: &Request, caller: String) -> Ending {
+        let is_watch = request.is_watch();
+        let verb = if is_watch { "WATCH".to_owned() } else { request.method.clone() };
+        let call = Call { api: Api::Kubernetes, verb, path: request.path.clone(), caller };
+        let fault = self.lock().injector.decide(&call, self.0.started.elapsed());
+        let refuse = |status: u16, reason: &str, message: &str| Ending::Body {
+            status,
+            body: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": message, "reason": reason, "code": status}),
+            cut_after: None,
+        };
+        match &fault {
+            Some(How::Refuse { status, code }) => return refuse(*status, code, "an injected fault"),
+            Some(How::Throttle { seconds }) => {
+                let mut body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "message": "Too many requests, please try again later.", "reason": "TooManyRequests", "code": 429});
+                body["details"] = json!({"retryAfterSeconds": seconds});
+                return Ending::Body { status: 429, body, cut_after: None };
+            }
+            Some(How::LoseRequest) => return Ending::Cut,
+            Some(How::Gone) if !is_watch => {
+                let body = Refusal::expired("The resourceVersion for the provided list is too old.").body();
+                return Ending::Body { status: 410, body, cut_after: None };
+            }
+            Some(How::Stale(versions)) => {
+                let list = self.with_cluster(|cluster| cluster.stale_list(request, *versions));
+                if let Some(body) = list {
+                    return Ending::Body { status: 200, body, cut_after: None };
+                }
+            }
+            Some(How::Repeat) => drop(self.handle(request)),
+            Some(
+                How::Delay(_)
+                | How::LoseAnswer
+                | How::Truncate(_)
+                | How::Operation(_)
+                | How::SkipEvents(_)
+                | How::EndWatch(_)
+                | How::Gone,
+            )
+            | None => {}
+        }
+        let answer = self.handle(request);
+        if let Some(How::Delay(millis)) = &fault {
+            tokio::time::sleep(Duration::from_millis(*millis)).await;
+        }
+        match (answer, fault) {
+            (_, Some(How::LoseAnswer)) => Ending::Cut,
+            (Answer::Body { status, body }, Some(How::Truncate(bytes))) => {
+                Ending::Body { status, body, cut_after: Some(bytes) }
+            }
+            (Answer::Body { status, body }, _) => Ending::Body { status, body, cut_after: None },
+            (Answer::Watch(mut watch), fault) => {
+                if fault == Some(How::Gone) {
+                    watch.expire(self.lock().cluster.version());
+                }
+                let skip = if let Some(How::SkipEvents(skip)) = fault { skip } else { 0 };
+                let end_after = if let Some(How::EndWatch(events)) = fault { Some(events) } else { None };
+                Ending::Watch { watch: Box::new(watch), skip, end_after }
+            }
+        }
+    }
+}
+
+/// A [`KubeSimulation`] that answers on 127.0.0.1 until it is shut down or dropped. It asks for no credentials.
+#[derive(Debug)]
+pub struct KubeSimulator {
+    address: SocketAddr,
+    simulation: KubeSimulation,
+    shutdown: CancellationToken,
+    server: JoinHandle<io::Result<()>>,
+}
+
+impl Deref for KubeSimulator {
+    type Target = KubeSimulation;
+
+    fn deref(&self) -> &KubeSimulation {
+        &self.simulation
+    }
+}
+
+impl KubeSimulator {
+    /// Starts to answer.
+    ///
+    /// # Errors
+    /// When the port cannot be had; the message names it.
+    pub async fn start(config: KubeConfig) -> io::Result<Self> {
+        let port = config.port;
+        Self::serve(KubeSimulation::new(config), port).await
+    }
+
+    /// Starts to answer for a simulation on this port, or on a free one for 0.
+    ///
+    /// # Errors
+    /// When the port cannot be had; the message names it.
+    pub async fn serve(simulation: KubeSimulation, port: u16) -> io::Result<Self> {
+        let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let naming =
+            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {wanted}: {error}"));
+        let listener = TcpListener::bind(wanted).await.map_err(naming)?;
+        let address = listener.local_addr()?;
+        let shutdown = CancellationToken::new();
+        let stopped = shutdown.clone().cancelled_owned();
+        let router = simulation.router().into_make_service_with_connect_info::<Scissors>();
+        let server = axum::serve(CuttableListener(listener), router).with_graceful_shutdown(stopped);
+        let server = tokio::spawn(async move { server.await });
+        Ok(Self { address, simulation, shutdown, server })
+    }
+
+    /// Where it answers, such as `http://127.0.0.1:40123`.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A kubeconfig that leads here.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: clb-sim\nclusters:\n- name: clb-sim\n  cluster:\n    server: {}\n\
+             contexts:\n- name: clb-sim\n  context:\n    cluster: clb-sim\n    user: clb-sim\nusers:\n- name: clb-sim\n  \
+             user: {{}}\n",
+            self.endpoint()
+        )
+    }
+
+    /// Stops. Watches are cut.
+    pub async fn shutdown(mut self) {
+        self.shutdown.cancel();
+        self.server.abort();
+        match (&mut self.server).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "the simulator's listener failed"),
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => warn!(%error, "the simulator's task failed"),
+        }
+    }
+}
+
+impl Drop for KubeSimulator {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn answer(State(simulation): State<KubeSimulation>, request: axum::extract::Request) -> Response {
+    let scissors =
+        request.extensions().get::<axum::extract::ConnectInfo<Scissors>>().map(|info| info.0.clone());
+    let (parts, body) = request.into_parts();
+    let header = |name: HeaderName| {
+        let value =
+            parts.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        value.unwrap_or_default()
+    };
+    let refused = |refusal: Refusal| json_response(refusal.code, &refusal.body());
+    let Ok(body) = to_bytes(body, MAX_BODY).await else {
+        let message = format!("Request entity too large: limit is {MAX_BODY}");
+        return refused(Refusal::new(413, "RequestEntityTooLarge", message));
+    };
+    let query = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+    let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
+    let content_type = header(header::CONTENT_TYPE);
+    let (Ok(query), Ok(body)) = (query, body) else {
+        return refused(if content_type.contains("protobuf") || content_type.contains("yaml") {
+            Refusal::unsupported_media_type()
+        } else {
+            Refusal::bad_request("the query or the body cannot be read")
+        });
+    };
+    let request = Request {
+        method: parts.method.as_str().to_owned(),
+        path: parts.uri.path().to_owned(),
+        query: query.0,
+        content_type,
+        accept: header(header::ACCEPT),
+        body,
+    };
+    match simulation.exchange(&request, header(header::USER_AGENT)).await {
+        Ending::Body { status, body, cut_after: None } => json_response(status, &body),
+        Ending::Body { status, body, cut_after: Some(bytes) } => {
+            let whole = body.to_string();
+            let kept = whole.as_bytes()[..bytes.min(whole.len())].to_vec();
+            let mut response = Response::new(Body::from_stream(breaking(vec![kept])));
+            *response.status_mut() =
+                StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
+            response
+        }
+        Ending::Watch { watch, skip, end_after } => {
+            let mut response = Response::new(Body::from_stream(stream(simulation, *watch, skip, end_after)));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Ending::Cut => {
+            if let Some(scissors) = scissors {
+                scissors.cut();
+            }
+            Response::new(Body::from_stream(breaking(Vec::new())))
+        }
+    }
+}
+
+/// These chunks, and then a broken connection.
+fn breaking(chunks: Vec<Vec<u8>>) -> impl futures::Stream<Item = io::Result<Vec<u8>>> {
+    let end = async {
+        // Whatever is written must have left before the connection breaks.
+        tokio::task::yield_now().await;
+        Err(io::Error::new(io::ErrorKind::ConnectionReset, "an injected fault"))
+    };
+    futures::stream::iter(chunks.into_iter().map(Ok)).chain(futures::stream::once(end))
+}
+
+fn json_response(status: u16, body: &Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(seconds) = body.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// What a watch says from now on, as lines.
+fn stream(
+    simulation: KubeSimulation,
+    watch: Watch,
+    skip: usize,
+    end_after: Option<usize>,
+) -> impl futures::Stream<Item = io::Result<String>> {
+    struct Listening {
+        simulation: KubeSimulation,
+        versions: watch::Receiver<u64>,
+        watch: Watch,
+        skip: usize,
+        left: Option<usize>,
+        deadline: Option<Instant>,
+        bookmark_at: Instant,
+    }
+    let now = Instant::now();
+    let listening = Listening {
+        versions: simulation.0.version.subscribe(),
+        deadline: watch.timeout_seconds.map(|seconds| now + Duration::from_secs(seconds)),
+        bookmark_at: now + BOOKMARK_INTERVAL,
+        left: end_after,
+        simulation,
+        watch,
+        skip,
+    };
+    futures::stream::unfold(listening, |mut listening| async move {
+        loop {
+            listening.versions.mark_unchanged();
+            let mut events = listening.simulation.lock().cluster.poll(&mut listening.watch);
+            let skipped = listening.skip.min(events.len());
+            events.drain(..skipped);
+            listening.skip -= skipped;
+            if let Some(left) = &mut listening.left {
+                events.truncate(*left);
+                *left -= events.len();
+            }
+            if !events.is_empty() {
+                let lines: Vec<String> = events.iter().map(|event| format!("{event}\n")).collect();
+                return Some((Ok(lines.concat()), listening));
+            }
+            if listening.watch.has_ended() || listening.left == Some(0) {
+                return None;
+            }
+            let deadline = listening.deadline.unwrap_or(listening.bookmark_at);
+            tokio::select! {
+                biased;
+                changed = listening.versions.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(deadline), if listening.deadline.is_some() => return None,
+                () = tokio::time::sleep_until(listening.bookmark_at) => {
+                    listening.bookmark_at += BOOKMARK_INTERVAL;
+                    if listening.watch.wants_bookmarks {
+                        let line = format!("{}\n", listening.watch.bookmark());
+                        return Some((Ok(line), listening));
+                    }
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,357 @@
+//! Creating, changing and deleting objects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::cluster::{Cluster, Key, Request};
+use super::kind::Kind;
+use super::list::shown;
+use super::status::{Refusal, deleted};
+use super::{patch, validate};
+
+/// How long a pod is given to stop, unless somebody says otherwise.
+const GRACE_SECONDS: u64 = 30;
+/// What of an object's metadata nobody can change.
+const OWN_METADATA: [&str; 6] =
+    ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
+/// An object of a request: a map, with metadata, without what only answers have.
+fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
+    let Value::Object(body) = body else {
+        return Err(Refusal::bad_request("the object provided is unrecognized (must be of type Object)"));
+    };
+    let said = body.get("kind").and_then(Value::as_str).unwrap_or(kind.name());
+    let version =
+        body.get("apiVersion").and_then(Value::as_str).map(str::to_owned).unwrap_or(kind.api_version());
+    if said != kind.name() || version != kind.api_version() {
+        let message = format!("{said} in version {version:?} cannot be handled as a {}", kind.name());
+        return Err(Refusal::bad_request(message));
+    }
+    check_types(kind, body)?;
+    let mut object: Map<String, Value> = body
+        .iter()
+        .filter(|(key, _)| *key != "kind" && *key != "apiVersion")
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    let Value::Object(metadata) = metadata else {
+        return Err(Refusal::bad_request("the metadata of an object is an object"));
+    };
+    metadata.remove("managedFields");
+    metadata.retain(|_, value| !value.is_null());
+    for list in ["finalizers", "ownerReferences"] {
+        if metadata.get(list).and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            metadata.remove(list);
+        }
+    }
+    for map in ["labels", "annotations"] {
+        if metadata.get(map).and_then(Value::as_object).is_some_and(Map::is_empty) {
+            metadata.remove(map);
+        }
+    }
+    Ok(Value::Object(object))
+}
+
+/// Refuses a body whose fields are not of the types that they must be.
+fn check_types(kind: Kind, body: &Map<String, Value>) -> Result<(), Refusal> {
+    fn decode<K: DeserializeOwned>(whole: Value) -> Result<(), serde_json::Error> {
+        serde_json::from_value::<K>(whole).map(drop)
+    }
+    let typed = match kind {
+        Kind::Namespace => decode::<Namespace>,
+        Kind::Node => decode::<Node>,
+        Kind::Pod => decode::<Pod>,
+        Kind::Service => decode::<Service>,
+        Kind::EndpointSlice => decode::<EndpointSlice>,
+        Kind::Event => decode::<Event>,
+        Kind::Lease => decode::<Lease>,
+    };
+    let mut whole = body.clone();
+    whole.insert("kind".to_owned(), json!(kind.name()));
+    whole.insert("apiVersion".to_owned(), json!(kind.api_version()));
+    typed(Value::Object(whole)).map_err(|error| {
+        let name = kind.name();
+        Refusal::bad_request(format!("{name} in version \"v1\" cannot be handled as a {name}: {error}"))
+    })
+}
+
+impl Cluster {
+    /// Creates an object, in the namespace of the path or, without one, in the one that it names.
+    pub(super) fn create(
+        &mut self,
+        kind: Kind,
+        namespace: Option<&str>,
+        body: &Value,
+        is_dry: bool,
+    ) -> Result<Value, Refusal> {
+        let mut object = read(kind, body)?;
+        let own = text(&object, "/metadata/namespace").to_owned();
+        let namespace = namespace.unwrap_or(&own).to_owned();
+        if kind.is_namespaced() {
+            if !own.is_empty() && own != namespace {
+                let message =
+                    "the namespace of the provided object does not match the namespace sent on the request";
+                return Err(Refusal::bad_request(message));
+            }
+            let home = self.get(&(Kind::Namespace, String::new(), namespace.clone()))?;
+            if home.pointer("/metadata/deletionTimestamp").is_some() {
+                let why = format!(
+                    "unable to create new content in namespace {namespace} because it is being terminated"
+                );
+                return Err(Refusal::new(403, "Forbidden", why));
+            }
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        let mut name = text(&object, "/metadata/name").to_owned();
+        let prefix = text(&object, "/metadata/generateName");
+        self.counter += 1;
+        if name.is_empty() && !prefix.is_empty() {
+            name = format!("{prefix}{:05x}", self.counter);
+            object["metadata"]["name"] = json!(name);
+        }
+        validate::families(kind, &name, &object)?;
+        validate::name(kind, &name)?;
+        let key = (kind, namespace, name);
+        if self.objects.contains_key(&key) {
+            return Err(Refusal::already_exists(kind, &key.2));
+        }
+        object["metadata"]["uid"] = json!(format!("00000000-0000-4000-8000-{:012x}", self.counter));
+        object["metadata"]["creationTimestamp"] = json!(self.timestamp(Duration::ZERO));
+        for absent in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove(absent);
+            }
+        }
+        if kind.has_status() && kind != Kind::Node {
+            object["status"] = Value::Null;
+        }
+        self.set_defaults(kind, &mut object, None);
+        validate::object(&key, &object, None)?;
+        let created = if is_dry { Arc::new(object) } else { self.commit(key, object, false) };
+        Ok(shown(&Request::default(), kind, &created))
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        key: &Key,
+        body: &Value,
+        is_status: bool,
+        is_dry: bool,
+    ) -> Result<Value, Refusal> {
+        let (kind, _, name) = key;
+        let old = self.get(key)?.clone();
+        let new = read(*kind, body)?;
+        if text(&new, "/metadata/name") != name {
+            let message = format!(
+                "the name of the object ({}) does not match the name on the URL ({name})",
+                text(&new, "/metadata/name")
+            );
+            return Err(Refusal::bad_request(message));
+        }
+        let uid = text(&new, "/metadata/uid");
+        if !uid.is_empty() && uid != text(&old, "/metadata/uid") {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                text(&old, "/metadata/uid")
+            );
+            return Err(Refusal::precondition(*kind, name, &why));
+        }
+        if *kind == Kind::Lease && text(&new, "/metadata/resourceVersion").is_empty() {
+            return Err(validate::version_missing(*kind, name));
+        }
+        self.update(key, &old, new, is_status, is_dry)
+    }
+
+    pub(super) fn patch(
+        &mut self,
+        key: &Key,
+        request: &Request,
+        is_status: bool,
+        is_dry: bool,
+    ) -> Result<Value, Refusal> {
+        let old = self.get(key)?.clone();
+        let whole = shown(&Request::default(), key.0, &old);
+        let patched = patch::apply(&request.content_type, &request.body, whole)?;
+        let new = read(key.0, &patched)?;
+        self.update(key, &old, new, is_status, is_dry)
+    }
+
+    /// Takes a new form of an object: all but the status, or the status only.
+    fn update(
+        &mut self,
+        key: &Key,
+        old: &Arc<Value>,
+        mut new: Value,
+        is_status: bool,
+        is_dry: bool,
+    ) -> Result<Value, Refusal> {
+        let (kind, _, name) = key;
+        let version = text(&new, "/metadata/resourceVersion");
+        if !version.is_empty() && version != text(old, "/metadata/resourceVersion") {
+            return Err(Refusal::modified(*kind, name));
+        }
+        validate::identity(key, &new, old)?;
+        if is_status {
+            let status = new["status"].take();
+            new = old.as_ref().clone();
+            new["status"] = status;
+        } else if kind.has_status() {
+            new["status"] = old["status"].clone();
+        }
+        for field in OWN_METADATA {
+            let former = old["metadata"].get(field).cloned();
+            if let Some(metadata) = new["metadata"].as_object_mut() {
+                match former {
+                    Some(value) => drop(metadata.insert(field.to_owned(), value)),
+                    None => drop(metadata.remove(field)),
+                }
+            }
+        }
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        validate::families(*kind, name, &new)?;
+        self.set_defaults(*kind, &mut new, Some(old));
+        validate::object(key, &new, Some(old))?;
+        let is_over = new.pointer("/metadata/deletionTimestamp").is_some()
+            && new.pointer("/metadata/deletionGracePeriodSeconds") == Some(&json!(0))
+            && !has_finalizers(&new);
+        let result = if is_dry || (new == **old && !is_over) {
+            Arc::new(new)
+        } else if is_over {
+            self.remove(key.clone(), new)
+        } else {
+            self.commit(key.clone(), new, false)
+        };
+        Ok(shown(&Request::default(), *kind, &result))
+    }
+
+    pub(super) fn delete(&mut self, key: &Key, request: &Request, is_dry: bool) -> Result<Value, Refusal> {
+        let (kind, _, name) = key;
+        let old = self.get(key)?.clone();
+        let options = &request.body;
+        let record = |field: &str, pointer: &str| {
+            let wanted = options.pointer(&format!("/preconditions/{field}")).and_then(Value::as_str)?;
+            let held = text(&old, pointer);
+            (wanted != held).then(|| (wanted.to_owned(), held.to_owned()))
+        };
+        if let Some((wanted, held)) = record("uid", "/metadata/uid") {
+            let why = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({held}). The object might have \
+                 been deleted and then recreated"
+            );
+            return Err(Refusal::precondition(*kind, name, &why));
+        }
+        if let Some((wanted, held)) = record("resourceVersion", "/metadata/resourceVersion") {
+            let why = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({held}). \
+                 The object might have been modified"
+            );
+            return Err(Refusal::precondition(*kind, name, &why));
+        }
+        let asked = options.get("gracePeriodSeconds").and_then(Value::as_u64);
+        let asked = asked.or_else(|| request.parameter("gracePeriodSeconds").parse().ok());
+        // Only a pod that was given to a node has somebody who could need time.
+        let is_bound = *kind == Kind::Pod && !text(&old, "/spec/nodeName").is_empty();
+        let grace = if is_bound { asked.unwrap_or(GRACE_SECONDS) } else { 0 };
+        if is_dry {
+            return Ok(shown(&Request::default(), *kind, &old));
+        }
+        if *kind == Kind::Namespace {
+            return Ok(self.delete_namespace(key, &old));
+        }
+        if grace == 0 && !has_finalizers(&old) {
+            let mut last = old.as_ref().clone();
+            if *kind == Kind::Pod {
+                self.set_deletion(&mut last, 0);
+            }
+            let removed = self.remove(key.clone(), last);
+            return Ok(match kind {
+                Kind::Pod => shown(&Request::default(), *kind, &removed),
+                Kind::Service => shown(&Request::default(), *kind, &old),
+                Kind::Node | Kind::EndpointSlice | Kind::Event | Kind::Lease | Kind::Namespace => {
+                    deleted(*kind, name, &old["metadata"]["uid"])
+                }
+            });
+        }
+        let held = old.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
+        if held.is_some_and(|held| held <= grace) {
+            return Ok(shown(&Request::default(), *kind, &old));
+        }
+        let marked = self.mark(key, &old, grace);
+        Ok(shown(&Request::default(), *kind, &marked))
+    }
+
+    fn mark(&mut self, key: &Key, old: &Value, grace: u64) -> Arc<Value> {
+        let mut new = old.clone();
+        self.set_deletion(&mut new, grace);
+        self.commit(key.clone(), new, false)
+    }
+
+    fn set_deletion(&self, object: &mut Value, grace: u64) {
+        object["metadata"]["deletionTimestamp"] = json!(self.timestamp(Duration::from_secs(grace)));
+        object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    }
+
+    /// Takes an object away, and its namespace with it if that is only waiting to be empty.
+    fn remove(&mut self, key: Key, last: Value) -> Arc<Value> {
+        let namespace = key.1.clone();
+        let removed = self.commit(key, last, true);
+        let home = (Kind::Namespace, String::new(), namespace);
+        if let Some(waiting) = self.objects.get(&home).cloned()
+            && waiting.pointer("/metadata/deletionTimestamp").is_some()
+            && self.is_empty(&home.2)
+        {
+            self.commit(home, waiting.as_ref().clone(), true);
+        }
+        removed
+    }
+
+    fn is_empty(&self, namespace: &str) -> bool {
+        !self.objects.keys().any(|(_, within, _)| within == namespace)
+    }
+
+    /// A namespace goes when all that is in it has gone.
+    fn delete_namespace(&mut self, key: &Key, old: &Arc<Value>) -> Value {
+        if old.pointer("/metadata/deletionTimestamp").is_some() {
+            return shown(&Request::default(), Kind::Namespace, old);
+        }
+        let mut terminating = old.as_ref().clone();
+        terminating["status"]["phase"] = json!("Terminating");
+        let marked = self.mark(key, &terminating, 0);
+        let inside: Vec<Key> =
+            self.objects.keys().filter(|(_, within, _)| *within == key.2).cloned().collect();
+        for key in inside {
+            // Each exists and has no preconditions.
+            let _ = self.delete(&key, &Request::default(), false);
+        }
+        if self.is_empty(&key.2) && self.objects.contains_key(key) {
+            self.commit(key.clone(), marked.as_ref().clone(), true);
+        }
+        shown(&Request::default(), Kind::Namespace, &marked)
+    }
+
+    pub(super) fn bind(&mut self, namespace: String, name: String, body: &Value) -> Result<(), Refusal> {
+        let key = (Kind::Pod, namespace, name);
+        let mut pod = self.get(&key)?.as_ref().clone();
+        let node = text(&pod, "/spec/nodeName");
+        if !node.is_empty() {
+            return Err(Refusal::already_bound(&key.2, node));
+        }
+        pod["spec"]["nodeName"] = json!(text(body, "/target/name"));
+        self.commit(key, pod, false);
+        Ok(())
+    }
+}

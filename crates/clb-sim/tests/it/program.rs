@@ -1,0 +1,54 @@
+//! The program.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+#[tokio::test]
+async fn the_program_says_where_it_answers_and_has_what_it_was_told_to_load() {
+    let folder = std::env::temp_dir().join(format!("clb-sim-program-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let manifests = "kind: Namespace\nmetadata: {name: shop}\n---\nkind: Service\nmetadata: {name: web, namespace: shop}\n\
+                     spec:\n  ports: [{port: 80}]\n";
+    std::fs::write(folder.join("cluster.yaml"), manifests).unwrap();
+    let faults =
+        "faults:\n- when: always\n  what: {api: azure}\n  how: {refuse: {status: 503, code: Busy}}\n";
+    std::fs::write(folder.join("faults.yaml"), faults).unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_clb-sim"))
+        .args([
+            "--azure",
+            "127.0.0.1:0",
+            "--kube",
+            "127.0.0.1:0",
+            "--load",
+            "cluster.yaml",
+            "--faults",
+            "faults.yaml",
+        ])
+        .current_dir(&folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut endpoint = || lines.next().unwrap().rsplit(' ').next().unwrap().to_owned();
+    let (azure, kube) = (endpoint(), endpoint());
+    let server = lines.find(|line| line.contains("server:")).unwrap();
+    assert_eq!(server.trim(), format!("server: {kube}"));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let services: Value =
+        client.get(format!("{kube}/api/v1/services")).send().await.unwrap().json().await.unwrap();
+    assert_eq!(services["items"][0]["metadata"]["name"], "web");
+    let refused = client.get(format!("{azure}/subscriptions/s?api-version=1")).send().await.unwrap();
+    assert_eq!(refused.status(), 503);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_program_answers_nowhere_but_on_the_loopback_interface() {
+    let output = Command::new(env!("CARGO_BIN_EXE_clb-sim")).args(["--azure", "0.0.0.0:0"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("127.0.0.1 only"));
+}
