@@ -57,17 +57,7 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 fn drifts() -> impl Strategy<Value = Drift> {
-    (0..9u8, 0..8usize, 0..3u8).prop_map(|(kind, at, number)| match kind {
-        0 => Drift::DropAddress(at),
-        1 => Drift::NameForeign(at),
-        2 => Drift::DropLocation(at),
-        3 => Drift::Unregister(at),
-        4 => Drift::EditLoadBalancer(at),
-        5 => Drift::DropLoadBalancer(at),
-        6 => Drift::Untag(at),
-        7 => Drift::InboundOrphan(number),
-        _ => Drift::OutboundOrphan(number),
-    })
+    (0..Drift::KINDS, any::<u8>()).prop_map(|(kind, at)| Drift::new(kind, at))
 }
 
 fn ends() -> impl Strategy<Value = End> {

@@ -58,6 +58,25 @@ pub(crate) enum Drift {
     OutboundOrphan(u8),
 }
 
+impl Drift {
+    pub(crate) const KINDS: usize = 9;
+
+    pub(crate) fn new(kind: usize, at: u8) -> Self {
+        let place = usize::from(at);
+        match kind {
+            0 => Self::DropAddress(place),
+            1 => Self::NameForeign(place),
+            2 => Self::DropLocation(place),
+            3 => Self::Unregister(place),
+            4 => Self::EditLoadBalancer(place),
+            5 => Self::DropLoadBalancer(place),
+            6 => Self::Untag(place),
+            7 => Self::InboundOrphan(at % 4),
+            _ => Self::OutboundOrphan(at % 3),
+        }
+    }
+}
+
 pub(crate) fn id(number: u8) -> ServiceId {
     ServiceId::new(&format!("00000000-0000-0000-0000-0000000000{number:02}")).unwrap()
 }
@@ -425,18 +444,8 @@ impl Bytes<'_> {
     }
 
     fn drift(&mut self) -> Drift {
-        let at = usize::from(self.next());
-        match self.below(9) {
-            0 => Drift::DropAddress(at),
-            1 => Drift::NameForeign(at),
-            2 => Drift::DropLocation(at),
-            3 => Drift::Unregister(at),
-            4 => Drift::EditLoadBalancer(at),
-            5 => Drift::DropLoadBalancer(at),
-            6 => Drift::Untag(at),
-            7 => Drift::InboundOrphan(self.small(4)),
-            _ => Drift::OutboundOrphan(self.small(3)),
-        }
+        let at = self.next();
+        Drift::new(self.below(Drift::KINDS), at)
     }
 
     fn endpoints(&mut self) -> Vec<Endpoint> {

@@ -71,7 +71,7 @@ impl World {
         self.tracker.handle_change(change, self.now);
     }
 
-    /// Tells what the cluster holds of a kind once more, but for what it lost meanwhile.
+    /// Lists once more what the cluster holds of a kind.
     pub(crate) fn relist(&mut self, kind: Kind) {
         for change in self.cluster.list(kind) {
             self.tracker.handle_change(change, self.now);
