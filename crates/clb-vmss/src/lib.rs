@@ -1,12 +1,24 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+mod api;
+mod client;
 mod computer_name;
+mod inventory;
+mod key;
+pub mod models;
 mod name;
 mod node_stream;
 mod provider_id;
+mod read;
 
+pub use api::{View, VmssApi};
+pub use clb_arm::{CallContext, Error, ErrorKind, ResourceId, Result};
+pub use client::{COMPUTE_API_VERSION, NETWORK_API_VERSION, VmssClient};
 pub use computer_name::{ComputerName, ComputerNameError, InstanceName, InstanceNameError};
+pub use inventory::{MachineState, NodeKind, NodeRecord, Snapshot};
+pub use key::{ResourceGroupKey, ScaleSetKey};
 pub use name::{ArmName, NameError};
-pub use node_stream::{Listing, Machine, NodeDiffer, NodeEvent, Power, ScaleSetKey};
+pub use node_stream::{Listing, Machine, NodeDiffer, NodeEvent, Power};
 pub use provider_id::{ProviderId, ProviderIdError};
+pub use read::read_scale_set;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::{ArmName, ProviderId};
+use crate::{ProviderId, ScaleSetKey};
 
 /// Whether a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,17 +16,6 @@ pub enum Power {
     Unknown,
 }
 
-/// A scale set. Two of one name in two resource groups are two.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScaleSetKey {
-    /// The subscription's id.
-    pub subscription: ArmName,
-    /// The resource group.
-    pub resource_group: ArmName,
-    /// The scale set.
-    pub name: ArmName,
-}
-
 /// What a listing says about one node's machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -34,7 +23,7 @@ pub struct Machine {
     pub id: ProviderId,
     /// Azure's unique id of it (`properties.vmId`), which tells a new machine from an old one of the same number.
     pub vm_id: String,
-    /// Its private addresses, of both families.
+    /// Its private addresses, of both families. Empty if the listing did not say, which is no news.
     pub ips: BTreeSet<IpAddr>,
     /// Whether it runs.
     pub power: Power,
@@ -128,6 +117,9 @@ impl NodeDiffer {
                 Some(old) => {
                     if machine.power == Power::Unknown {
                         machine.power = old.power;
+                    }
+                    if machine.ips.is_empty() {
+                        machine.ips = old.ips.clone();
                     }
                     if old.ips != machine.ips {
                         events.push(NodeEvent::IpsChanged { node: node.clone(), ips: machine.ips.clone() });

@@ -5,3 +5,4 @@
 mod computer_name;
 mod node_stream;
 mod provider_id;
+mod recorded;
