@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::address::{Address, QueueKey, Urgency, Work};
+use crate::address::{Address, Work};
 use crate::batch::{InFlight, Lane};
 use crate::change::{PodRef, Source};
 use crate::ids::{Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
@@ -323,10 +323,8 @@ impl DiffTracker {
 
     /// The smallest number of an address in the queue or in flight.
     pub(crate) fn oldest_waiting(&self) -> Option<u64> {
-        let first_addition = QueueKey { urgency: Urgency::Addition, since: 0 };
-        let queue = &self.addresses.queue;
-        let queued = [queue.range(..first_addition).next(), queue.range(first_addition..).next()];
-        let queued = queued.into_iter().flatten().map(|(key, _)| key.since);
+        let queues = [&self.addresses.withdrawals, &self.addresses.additions];
+        let queued = queues.into_iter().filter_map(|queue| Some(*queue.first_key_value()?.0));
         let moves = self.in_flight.values().flat_map(|flying| match flying {
             InFlight::Addresses(batch) => batch.moves.as_slice(),
             InFlight::Resource { .. }
