@@ -141,13 +141,13 @@ struct Told {
 }
 
 impl Told {
-    fn take(&mut self, change: Change) {
-        match change.clone() {
+    fn take(&mut self, change: &Change) {
+        match change {
             Change::NodeApplied(node) => {
                 self.listed.iter_mut().for_each(|listed| listed.extend([node.name.clone()]));
-                self.nodes.insert(node.name.clone(), node);
+                self.nodes.insert(node.name.clone(), node.clone());
             }
-            Change::NodeGone(name) => drop(self.nodes.remove(&name)),
+            Change::NodeGone(name) => drop(self.nodes.remove(name)),
             Change::ResyncBegin(Kind::Node) => self.listed = Some(BTreeSet::new()),
             Change::ResyncDone(Kind::Node) => {
                 let listed = self.listed.take().unwrap();
@@ -203,7 +203,7 @@ proptest! {
                     list.flat_map(|change| join.handle_change(change)).collect()
                 }
             };
-            changes.into_iter().for_each(|change| told.take(change));
+            changes.iter().for_each(|change| told.take(change));
             for number in 0..3 {
                 let (object, machine) = (objects.get(&name(number)), machines.get(&name(number)));
                 let known = told.nodes.get(&NodeName::new(name(number)));
