@@ -45,6 +45,32 @@ pub struct NodeRecord {
     pub state: MachineState,
 }
 
+impl NodeRecord {
+    /// What `machine` is, with `interfaces`, which may be others', too.
+    #[must_use]
+    pub fn new(id: ProviderId, machine: &VirtualMachine, interfaces: &[NetworkInterface]) -> Self {
+        let index = InterfaceIndex::new(interfaces);
+        let interfaces = index.of(&id, machine);
+        Self::with(id, machine, &interfaces)
+    }
+
+    fn with(id: ProviderId, machine: &VirtualMachine, interfaces: &[&NetworkInterface]) -> Self {
+        let properties = &machine.properties;
+        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let node = text(&properties.os_profile.computer_name).map(|name| name.to_ascii_lowercase());
+        let ips = addresses(interfaces.iter().map(|one| &one.properties));
+        Self {
+            id,
+            vm_id: text(&properties.vm_id),
+            state: state(properties.provisioning_state.as_ref(), node.is_some() && !ips.is_empty()),
+            node,
+            ips,
+            power: machine.power(),
+            latest_model_applied: properties.latest_model_applied,
+        }
+    }
+}
+
 /// The machines of a scale set at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -60,20 +86,15 @@ impl Snapshot {
     /// two pages hold counts once.
     #[must_use]
     pub fn new(scale_set: &ScaleSet, machines: &[VirtualMachine], interfaces: &[NetworkInterface]) -> Self {
-        let by_id: BTreeMap<ResourceId, &NetworkInterface> =
-            interfaces.iter().filter_map(|one| Some((one.resource_id()?, one))).collect();
-        let mut owned: BTreeMap<ProviderId, Vec<&NetworkInterface>> = BTreeMap::new();
-        for interface in interfaces {
-            if let Some(owner) = owner(interface) {
-                owned.entry(owner).or_default().push(interface);
-            }
-        }
-        let mut records = BTreeMap::new();
-        for machine in machines {
-            let Some(id) = machine.provider_id() else { continue };
-            let interfaces = interfaces_of(machine, &by_id, owned.get(&id));
-            records.insert(id.clone(), record(id, machine, &interfaces));
-        }
+        let index = InterfaceIndex::new(interfaces);
+        let records: BTreeMap<ProviderId, NodeRecord> = machines
+            .iter()
+            .filter_map(|machine| {
+                let id = machine.provider_id()?;
+                let record = NodeRecord::with(id.clone(), machine, &index.of(&id, machine));
+                Some((id, record))
+            })
+            .collect();
         let by_node = records
             .values()
             // A name that two machines bear, as while one replaces the other, is that of the one that stays.
@@ -135,11 +156,8 @@ impl Snapshot {
     /// the host name of an instance that is being reimaged, is as it was there.
     #[must_use]
     pub fn listing(&self, before: Option<&Listing>) -> Listing {
-        let known: BTreeMap<&ProviderId, (&String, &Machine)> = before
-            .into_iter()
-            .flatten()
-            .map(|(node, machine)| (&machine.id, (node, machine)))
-            .collect();
+        let known: BTreeMap<&ProviderId, (&String, &Machine)> =
+            before.into_iter().flatten().map(|(node, machine)| (&machine.id, (node, machine))).collect();
         let mut listing = Listing::new();
         for record in self.records.values().filter(|record| record.state != MachineState::Deleting) {
             let before = known.get(&record.id).copied();
@@ -165,43 +183,43 @@ fn owner(interface: &NetworkInterface) -> Option<ProviderId> {
         .or_else(|| ProviderId::from_resource_id(&interface.resource_id()?.parent()?.to_string()))
 }
 
-/// The interfaces of a machine, the primary one first: those that it names and that were listed, or, if it names none
-/// that was, those that name it.
-fn interfaces_of<'a>(
-    machine: &VirtualMachine,
-    by_id: &BTreeMap<ResourceId, &'a NetworkInterface>,
-    owned: Option<&Vec<&'a NetworkInterface>>,
-) -> Vec<&'a NetworkInterface> {
-    let mut interfaces: Vec<(bool, &NetworkInterface)> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for reference in &machine.properties.network_profile.interfaces {
-        let Some(id) = reference.id.as_deref().and_then(|id| id.parse::<ResourceId>().ok()) else { continue };
-        let Some(interface) = by_id.get(&id).filter(|_| seen.insert(id.clone())) else { continue };
-        let said = reference.properties.as_ref().and_then(|properties| properties.primary);
-        interfaces.push((said.or(interface.properties.primary) == Some(true), interface));
-    }
-    if interfaces.is_empty() {
-        let owned = owned.into_iter().flatten();
-        interfaces.extend(owned.map(|one| (one.properties.primary == Some(true), *one)));
-    }
-    // Stable, so that the others stay as they are listed.
-    interfaces.sort_by_key(|(primary, _)| !primary);
-    interfaces.into_iter().map(|(_, interface)| interface).collect()
+/// Network interfaces by what they are found by.
+struct InterfaceIndex<'a> {
+    by_id: BTreeMap<ResourceId, &'a NetworkInterface>,
+    by_owner: BTreeMap<ProviderId, Vec<&'a NetworkInterface>>,
 }
 
-fn record(id: ProviderId, machine: &VirtualMachine, interfaces: &[&NetworkInterface]) -> NodeRecord {
-    let properties = &machine.properties;
-    let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let node = text(&properties.os_profile.computer_name).map(|name| name.to_ascii_lowercase());
-    let ips = addresses(interfaces.iter().map(|one| &one.properties));
-    NodeRecord {
-        id,
-        vm_id: text(&properties.vm_id),
-        state: state(properties.provisioning_state.as_ref(), node.is_some() && !ips.is_empty()),
-        node,
-        ips,
-        power: machine.power(),
-        latest_model_applied: properties.latest_model_applied,
+impl<'a> InterfaceIndex<'a> {
+    fn new(interfaces: &'a [NetworkInterface]) -> Self {
+        let by_id = interfaces.iter().filter_map(|one| Some((one.resource_id()?, one))).collect();
+        let mut by_owner: BTreeMap<ProviderId, Vec<&NetworkInterface>> = BTreeMap::new();
+        for interface in interfaces {
+            if let Some(owner) = owner(interface) {
+                by_owner.entry(owner).or_default().push(interface);
+            }
+        }
+        Self { by_id, by_owner }
+    }
+
+    /// The interfaces of a machine, the primary one first: those that it names and that were listed, or, if it names none
+    /// that was, those that name it.
+    fn of(&self, id: &ProviderId, machine: &VirtualMachine) -> Vec<&'a NetworkInterface> {
+        let mut interfaces: Vec<(bool, &NetworkInterface)> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for reference in &machine.properties.network_profile.interfaces {
+            let id = reference.id.as_deref().and_then(|id| id.parse::<ResourceId>().ok());
+            let Some(id) = id.filter(|id| seen.insert(id.clone())) else { continue };
+            let Some(interface) = self.by_id.get(&id) else { continue };
+            let said = reference.properties.as_ref().and_then(|properties| properties.primary);
+            interfaces.push((said.or(interface.properties.primary) == Some(true), interface));
+        }
+        if interfaces.is_empty() {
+            let owned = self.by_owner.get(id).into_iter().flatten();
+            interfaces.extend(owned.map(|one| (one.properties.primary == Some(true), *one)));
+        }
+        // Stable, so that the others stay as they are listed.
+        interfaces.sort_by_key(|(primary, _)| !primary);
+        interfaces.into_iter().map(|(_, interface)| interface).collect()
     }
 }
 

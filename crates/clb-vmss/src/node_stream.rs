@@ -70,7 +70,7 @@ pub enum NodeEvent {
     },
     /// The scale set could not be listed; what was last known of it stands.
     Stale,
-    /// A scale set that was stale was listed again.
+    /// A scale set that was stale was listed again, or is known to be gone.
     Fresh,
 }
 
@@ -143,8 +143,15 @@ impl NodeDiffer {
 
     /// `set` no longer exists, and so none of its nodes does.
     pub fn handle_gone(&mut self, set: &ScaleSetKey) -> Vec<NodeEvent> {
-        let nodes = self.sets.remove(set).unwrap_or_default().nodes.unwrap_or_default();
-        nodes.into_keys().map(|node| NodeEvent::Removed { node }).collect()
+        let known = self.sets.remove(set).unwrap_or_default();
+        let nodes = known.nodes.unwrap_or_default();
+        let fresh = known.stale.then_some(NodeEvent::Fresh);
+        fresh.into_iter().chain(nodes.into_keys().map(|node| NodeEvent::Removed { node })).collect()
+    }
+
+    /// The sets that are known of, with the last complete listing of each that was ever listed.
+    pub fn sets(&self) -> impl Iterator<Item = (&ScaleSetKey, Option<&Listing>)> {
+        self.sets.iter().map(|(set, known)| (set, known.nodes.as_ref()))
     }
 
     /// The last complete listing of `set`, or `None` if it was never listed: then nothing is known of its nodes.

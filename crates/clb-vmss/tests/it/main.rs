@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is the point")]
 
 mod computer_name;
+mod fake;
 mod node_stream;
+mod poller;
 mod provider_id;
 mod recorded;
