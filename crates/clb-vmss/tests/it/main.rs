@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is the point")]
 
+mod cache;
 mod computer_name;
 mod fake;
+mod membership;
 mod node_stream;
 mod poller;
 mod provider_id;
