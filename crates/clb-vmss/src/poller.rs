@@ -115,11 +115,11 @@ impl NodePoller {
             .boxed()
     }
 
-    fn on_outcome(&mut self, set: ScaleSetKey, outcome: Outcome) {
+    fn on_outcome(&mut self, set: &ScaleSetKey, outcome: Outcome) {
         let events = match outcome {
-            Outcome::Listed(listing) => self.differ.handle_listing(&set, listing),
-            Outcome::Gone => self.differ.handle_gone(&set),
-            Outcome::Failed => self.differ.handle_failure(&set),
+            Outcome::Listed(listing) => self.differ.handle_listing(set, listing),
+            Outcome::Gone => self.differ.handle_gone(set),
+            Outcome::Failed => self.differ.handle_failure(set),
         };
         self.ready.extend(events.into_iter().map(|event| (set.clone(), event)));
     }
@@ -142,7 +142,7 @@ impl Stream for NodePoller {
                     this.round = Some(this.begin_round());
                 }
                 Some(round) => match ready!(round.poll_next_unpin(cx)) {
-                    Some((set, outcome)) => this.on_outcome(set, outcome),
+                    Some((set, outcome)) => this.on_outcome(&set, outcome),
                     None => {
                         this.round = None;
                         this.rounds += 1;

@@ -106,9 +106,15 @@ async fn one_reads_for_all_who_ask_at_the_same_time() {
     assert_eq!((all, reads(&fake)), (vec![Some(2); 50], 1));
     // A read that is on its way may have passed what those know who ask for now: they share the next one.
     let first = ask(&cache, &key, Freshness::Now);
+    let added = key.clone();
+    fake.on_call(move |call, state| {
+        if call == "list instance interfaces" {
+            state.add_instance(&added, 7, "a", 7);
+        }
+        false
+    });
     let later = async {
-        sleep(Duration::from_millis(2)).await;
-        fake.state().add_instance(&key, 7, "a", 7);
+        sleep(Duration::from_millis(1)).await;
         join_all((0..50).map(|_| ask(&cache, &key, Freshness::Now))).await
     };
     assert_eq!(tokio::join!(first, later), (Some(2), vec![Some(3); 50]));

@@ -5,6 +5,7 @@
 mod cache;
 mod computer_name;
 mod fake;
+mod inventory;
 mod membership;
 mod node_stream;
 mod poller;
