@@ -86,7 +86,7 @@ fn json(body: &[u8]) -> Value {
 impl Transport for Player {
     async fn send(&self, request: http::Request<Vec<u8>>) -> Result<Response<Vec<u8>>, TransportError> {
         let Interaction { request: recorded, response } =
-            self.0.lock().unwrap().pop_front().unwrap_or_else(|| panic!("nothing more was recorded"));
+            self.0.lock().unwrap().pop_front().expect("nothing more was recorded");
         assert_eq!(request.method().as_str(), recorded.method);
         assert_eq!(request.uri().to_string().to_lowercase(), recorded.url.to_lowercase());
         assert_eq!(json(request.body()), json(recorded.body.as_bytes()), "{}", recorded.url);
