@@ -110,7 +110,7 @@ impl World {
         let (mut items, mut pages, mut next) = (Vec::new(), 0, Some(first));
         while let Some(request) = next {
             let mut body = self.ok(request);
-            items.extend(body["value"].as_array_mut().unwrap().drain(..));
+            items.append(body["value"].as_array_mut().unwrap());
             pages += 1;
             next = body.get("nextLink").map(|link| follow(link.as_str().unwrap()));
         }

@@ -11,6 +11,7 @@ use super::super::state::{Azure, not_found};
 use super::life::{Change, Life};
 use super::machine::{Machine, MachineKey, computer_name, properties_of};
 use super::model::complete_interfaces;
+use super::scale_set::parent_not_found;
 use super::{Subject, check_version, invalid, key, marked_for_deletion, object, read};
 
 /// What of an instance can be written. Anything else in a PUT changes nothing, as in the recorded traffic.
@@ -29,7 +30,7 @@ impl Azure {
         let Some(set) = self.compute.sets.get(&set_key) else {
             return Err(match parts {
                 [_] if request.method == Method::Post => not_found(scope, Kind::ScaleSet, name),
-                [kind, ..] => Self::parent_not_found(scope, name, kind),
+                [kind, ..] => parent_not_found(scope, name, kind),
                 [] => not_found(scope, Kind::ScaleSet, name),
             });
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::super::answer::{Refusal, Request, Response, field};
+use super::super::answer::{Refusal, Request, Response, field, text};
 use super::super::path::{Kind, Scope};
 use super::super::state::Azure;
 use super::life::{Change, Life, Power};
@@ -64,12 +64,9 @@ pub(super) fn properties_of(set: &ScaleSet, computer_name: &str, disk: &str) -> 
         os.insert("computerName".to_owned(), json!(computer_name));
     }
     let mut storage = field(&profile, "storageProfile").cloned().unwrap_or_else(|| json!({}));
+    let Scope { subscription, group } = Scope::of(&set.id);
     let disk_id = format!(
-        "{}/{disk}",
-        Scope::of(&set.id)
-            .id(Kind::ScaleSet, "")
-            .replace(Kind::ScaleSet.segment(), "disks")
-            .trim_end_matches('/')
+        "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{disk}"
     );
     fill(&mut storage, json!({"osDisk": {"name": disk, "managedDisk": {"id": disk_id}}, "dataDisks": []}));
     if let Some(image) = storage.get_mut("imageReference") {
@@ -84,10 +81,10 @@ pub(super) fn properties_of(set: &ScaleSet, computer_name: &str, disk: &str) -> 
     }
 }
 
-/// The prefix of host names that a scale set gives.
+/// The host name of a scale set's machine: the prefix, and its number in six digits of base 36.
 pub(super) fn computer_name(set: &ScaleSet, number: u64) -> String {
     let prefix = set.profile().and_then(|profile| field(profile, "osProfile"));
-    let prefix = prefix.map(|os| super::super::answer::text(os, "computerNamePrefix")).unwrap_or_default();
+    let prefix = prefix.map(|os| text(os, "computerNamePrefix")).unwrap_or_default();
     let mut digits = String::new();
     let mut rest = number;
     for _ in 0..6 {

@@ -169,7 +169,7 @@ impl Azure {
             let sets = sets.take_while(|(key, _)| key.starts_with(&prefix));
             return self.page_of(request, sets, |(_, set)| self.scale_set_body(set));
         }
-        self.list_virtual_machines(request, prefix)
+        self.list_virtual_machines(request, &prefix)
     }
 
     /// Lets something begin to change, and says until when it does.

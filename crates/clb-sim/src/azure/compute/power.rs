@@ -1,6 +1,7 @@
 //! Actions on scale sets and machines.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -36,10 +37,7 @@ impl Azure {
     }
 
     /// Makes machines anew: an instance gets the newest model of its scale set. Says when that is done.
-    pub(super) fn reimage_machines(
-        &mut self,
-        machines: &[MachineKey],
-    ) -> Result<std::time::Duration, Refusal> {
+    pub(super) fn reimage_machines(&mut self, machines: &[MachineKey]) -> Result<Duration, Refusal> {
         self.check_none_is_deleted(machines)?;
         let mut until = self.now;
         for machine in machines {

@@ -270,17 +270,17 @@ impl Azure {
         }
         Ok(until)
     }
+}
 
-    /// The refusal of what is below a scale set that is not there.
-    pub(super) fn parent_not_found(scope: Scope<'_>, name: &str, kind: &str) -> Refusal {
-        let message = format!(
-            "Failed to perform 'read' on resource(s) of type '{}/{kind}', because the parent resource '{}' could not be \
-             found.",
-            Kind::ScaleSet.segment(),
-            scope.id(Kind::ScaleSet, name)
-        );
-        Refusal::new(404, "ParentResourceNotFound", message).bare()
-    }
+/// The refusal of what is below a scale set that is not there.
+pub(super) fn parent_not_found(scope: Scope<'_>, name: &str, kind: &str) -> Refusal {
+    let message = format!(
+        "Failed to perform 'read' on resource(s) of type '{}/{kind}', because the parent resource '{}' could not be \
+         found.",
+        Kind::ScaleSet.segment(),
+        scope.id(Kind::ScaleSet, name)
+    );
+    Refusal::new(404, "ParentResourceNotFound", message).bare()
 }
 
 /// Completes the body of a scale set with what Azure adds.

@@ -1,6 +1,7 @@
 //! Virtual machines of their own: members of flexible scale sets, and plain ones.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -21,16 +22,12 @@ const READ_ONLY_PROPERTIES: [&str; 5] =
 
 impl Azure {
     /// The virtual machines whose ids begin like this, or those of a flexible scale set.
-    pub(super) fn list_virtual_machines(
-        &self,
-        request: &Request,
-        prefix: String,
-    ) -> Result<Response, Refusal> {
+    pub(super) fn list_virtual_machines(&self, request: &Request, prefix: &str) -> Result<Response, Refusal> {
         let with_view = wants_view(request)?;
         let set = request.parameter("$filter").map(wanted_set).transpose()?;
-        let first = MachineKey::VirtualMachine(prefix.clone());
+        let first = MachineKey::VirtualMachine(prefix.to_owned());
         let machines = self.compute.machines.range(first..).take_while(|(key, _)| match key {
-            MachineKey::VirtualMachine(id) => id.starts_with(&prefix),
+            MachineKey::VirtualMachine(id) => id.starts_with(prefix),
             MachineKey::Instance(..) => false,
         });
         let machines =
@@ -174,7 +171,7 @@ impl Azure {
         request: &Request,
         status: u16,
         key: &MachineKey,
-        until: std::time::Duration,
+        until: Duration,
     ) -> Response {
         let Some(machine) = self.compute.machines.get(key) else {
             return Response::new(status, Value::Null);
