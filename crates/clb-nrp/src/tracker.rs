@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_service_that_no_resource_can_be_called_after_is_invalid() {
-        let service = id(&"a".repeat(100));
+        let service = id("-a");
         let updates =
             [ServiceUpdate { service: service.clone(), registration: RegistrationUpdate::RegisterInbound }];
         assert_eq!(update_services(&config(), &updates).unwrap_err().kind(), ErrorKind::Invalid);
