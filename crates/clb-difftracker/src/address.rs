@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::batch::Lane;
 use crate::desired::NodeState;
 use crate::ids::Ip;
+use crate::queue::Queue;
 use crate::service::{Role, ServiceState};
 use crate::source::SourceState;
 use crate::table::{Id, IdSet, Table};
@@ -123,9 +124,8 @@ pub(crate) struct Addresses {
     elsewhere: BTreeMap<Id<Address>, Vec<Kept>>,
     /// The targets that NRP refuses.
     refused: BTreeMap<Id<Address>, Option<Target>>,
-    /// By their numbers.
-    pub(crate) withdrawals: BTreeMap<u64, Id<Address>>,
-    pub(crate) additions: BTreeMap<u64, Id<Address>>,
+    pub(crate) withdrawals: Queue<Address>,
+    pub(crate) additions: Queue<Address>,
     /// How many are not in sync.
     pub(crate) unsettled: usize,
 }
@@ -160,7 +160,7 @@ impl Addresses {
         first.into_iter().chain(others.into_iter().flatten()).map(|kept| kept.location)
     }
 
-    fn queue(&mut self, urgency: Urgency) -> &mut BTreeMap<u64, Id<Address>> {
+    fn queue(&mut self, urgency: Urgency) -> &mut Queue<Address> {
         match urgency {
             Urgency::Withdrawal => &mut self.withdrawals,
             Urgency::Addition => &mut self.additions,
@@ -169,7 +169,7 @@ impl Addresses {
 
     /// Those that wait for a batch, by urgency and age.
     pub(crate) fn in_queue(&self) -> impl Iterator<Item = Id<Address>> {
-        self.withdrawals.values().chain(self.additions.values()).copied()
+        self.withdrawals.iter().chain(self.additions.iter())
     }
 
     /// How many wait for a batch.
@@ -185,13 +185,13 @@ impl Addresses {
     pub(crate) fn set_work(&mut self, address: Id<Address>, work: Work) {
         match core::mem::replace(&mut self.table[address].work, work) {
             Work::InSync => self.unsettled += 1,
-            Work::Queued(key) => drop(self.queue(key.urgency).remove(&key.since)),
+            Work::Queued(key) => self.queue(key.urgency).remove(key.since),
             Work::Waiting | Work::InFlight { .. } => {}
             Work::Quarantined => drop(self.refused.remove(&address)),
         }
         match work {
             Work::InSync => self.unsettled -= 1,
-            Work::Queued(key) => drop(self.queue(key.urgency).insert(key.since, address)),
+            Work::Queued(key) => self.queue(key.urgency).insert(key.since, address),
             Work::Waiting | Work::InFlight { .. } | Work::Quarantined => {}
         }
     }

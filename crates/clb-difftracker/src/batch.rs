@@ -278,8 +278,8 @@ impl DiffTracker {
     fn next_addresses(&self, most: usize) -> Vec<Id<Address>> {
         let Addresses { withdrawals, additions, .. } = &self.addresses;
         let unreserved = most - additions.len().min(most / 4);
-        let (first, later) = (withdrawals.values().take(unreserved), withdrawals.values().skip(unreserved));
-        first.chain(additions.values()).chain(later).take(most).copied().collect()
+        let (first, later) = (withdrawals.iter().take(unreserved), withdrawals.iter().skip(unreserved));
+        first.chain(additions.iter()).chain(later).take(most).collect()
     }
 
     /// An address, and all that must be sent with it: every address of a location in doubt that it touches, since such a

@@ -10,6 +10,7 @@ use crate::ids::{Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
 use crate::latency::Latency;
 use crate::lifecycle::Step;
 use crate::notice::Phase;
+use crate::queue::Queue;
 use crate::service::{Role, ServiceState, Standing, Wait};
 use crate::table::Id;
 use crate::tracker::{DiffTracker, Timer};
@@ -324,7 +325,7 @@ impl DiffTracker {
     /// The smallest number of an address in the queue or in flight.
     pub(crate) fn oldest_waiting(&self) -> Option<u64> {
         let queues = [&self.addresses.withdrawals, &self.addresses.additions];
-        let queued = queues.into_iter().filter_map(|queue| Some(*queue.first_key_value()?.0));
+        let queued = queues.into_iter().filter_map(Queue::oldest);
         let moves = self.in_flight.values().flat_map(|flying| match flying {
             InFlight::Addresses(batch) => batch.moves.as_slice(),
             InFlight::Resource { .. }
