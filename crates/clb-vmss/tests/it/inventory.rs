@@ -13,7 +13,8 @@ fn scale_set(prefix: &str) -> ScaleSet {
         .unwrap()
 }
 
-fn machine(id: &ProviderId, properties: Value) -> VirtualMachine {
+fn machine(id: &ProviderId, properties: impl Into<Value>) -> VirtualMachine {
+    let properties: Value = properties.into();
     serde_json::from_value(json!({"id": id.resource_id(), "properties": properties})).unwrap()
 }
 

@@ -1,6 +1,6 @@
-//! Names and ids of scale set instances, from outside.
+//! The crate from outside: names, models, the cache, node changes and memberships, against an Azure in memory and recorded traffic.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is the point")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cache;
 mod computer_name;
