@@ -1,4 +1,4 @@
-//! The crate from outside: names, models, the cache, node changes and memberships, against an Azure in memory and recorded traffic.
+//! Names, reading, caching, polling and writing, from outside: recorded traffic with the real service, and an Azure in memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
