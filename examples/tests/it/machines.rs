@@ -76,9 +76,8 @@ async fn round(poller: &mut NodePoller) -> Vec<NodeEvent> {
     poller.poll_soon();
     while poller.rounds() == rounds {
         // Nothing is told while it waits for the round after.
-        match tokio::time::timeout(INTERVAL / 2, poller.next()).await {
-            Ok(Some((_, event))) => events.push(event),
-            Ok(None) | Err(_) => {}
+        if let Ok(Some((_, event))) = tokio::time::timeout(INTERVAL / 2, poller.next()).await {
+            events.push(event);
         }
     }
     events
@@ -96,12 +95,10 @@ async fn a_round_costs_a_list_of_sets_and_two_lists_for_each_page_of_a_set() {
         let told = round(&mut poller).await;
         let nodes: BTreeSet<String> = told
             .into_iter()
-            .map(|event| match event {
-                NodeEvent::Added { node, machine } => {
-                    assert_eq!((machine.power, machine.ips.len()), (Power::On, 1), "{node}");
-                    node
-                }
-                other => panic!("{other:?}"),
+            .map(|event| {
+                let NodeEvent::Added { node, machine } = event else { panic!("{event:?}") };
+                assert_eq!((machine.power, machine.ips.len()), (Power::On, 1), "{node}");
+                node
             })
             .collect();
         assert_eq!(nodes.len(), (sets * each) as usize);
