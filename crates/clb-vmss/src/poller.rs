@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -88,10 +89,17 @@ impl NodePoller {
         self.pause.as_mut().reset(Instant::now());
     }
 
-    /// How many rounds ended so far.
-    #[must_use]
-    pub fn rounds(&self) -> u64 {
-        self.rounds
+    /// Everything that is told until the round that goes on, or else the next one, has ended. Cancellation-safe, too.
+    pub async fn next_round(&mut self) -> Vec<(ScaleSetKey, NodeEvent)> {
+        let rounds = self.rounds;
+        poll_fn(|cx| {
+            while self.rounds == rounds {
+                ready!(self.poll_step(cx));
+            }
+            Poll::Ready(())
+        })
+        .await;
+        self.ready.drain(..).collect()
     }
 
     /// The last complete listing of `set`, or `None` if it was never listed: then nothing is known of its nodes.
@@ -115,6 +123,26 @@ impl NodePoller {
             .boxed()
     }
 
+    /// Begins a round, takes in what it found of a set, or ends it.
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.round {
+            None => {
+                ready!(self.pause.as_mut().poll(cx));
+                let pause = jittered(self.interval, (self.cache.config().seed, self.rounds));
+                self.pause.as_mut().reset(Instant::now() + pause);
+                self.round = Some(self.begin_round());
+            }
+            Some(round) => match ready!(round.poll_next_unpin(cx)) {
+                Some((set, outcome)) => self.on_outcome(&set, outcome),
+                None => {
+                    self.round = None;
+                    self.rounds += 1;
+                }
+            },
+        }
+        Poll::Ready(())
+    }
+
     fn on_outcome(&mut self, set: &ScaleSetKey, outcome: Outcome) {
         let events = match outcome {
             Outcome::Listed(listing) => self.differ.handle_listing(set, listing),
@@ -129,26 +157,11 @@ impl Stream for NodePoller {
     type Item = (ScaleSetKey, NodeEvent);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
         loop {
-            if let Some(change) = this.ready.pop_front() {
+            if let Some(change) = self.ready.pop_front() {
                 return Poll::Ready(Some(change));
             }
-            match &mut this.round {
-                None => {
-                    ready!(this.pause.as_mut().poll(cx));
-                    let pause = jittered(this.interval, (this.cache.config().seed, this.rounds));
-                    this.pause.as_mut().reset(Instant::now() + pause);
-                    this.round = Some(this.begin_round());
-                }
-                Some(round) => match ready!(round.poll_next_unpin(cx)) {
-                    Some((set, outcome)) => this.on_outcome(&set, outcome),
-                    None => {
-                        this.round = None;
-                        this.rounds += 1;
-                    }
-                },
-            }
+            ready!(self.poll_step(cx));
         }
     }
 }

@@ -20,14 +20,8 @@ fn poller(fake: &Arc<Fake>, groups: &[&str]) -> NodePoller {
 
 /// One more round, and what it tells.
 async fn round(poller: &mut NodePoller) -> Vec<(ScaleSetKey, NodeEvent)> {
-    let (before, mut events) = (poller.rounds(), Vec::new());
     poller.poll_soon();
-    while poller.rounds() == before {
-        if let Ok(event) = timeout(Duration::from_millis(1), poller.next()).await {
-            events.extend(event);
-        }
-    }
-    events
+    poller.next_round().await
 }
 
 #[tokio::test(start_paused = true)]
