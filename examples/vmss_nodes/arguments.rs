@@ -18,12 +18,15 @@ pub(crate) struct Arguments {
     /// Who to be in the real Azure
     #[arg(long, value_enum, default_value = "azure-cli")]
     identity: Who,
+    /// How long to wait between two polls; 60 in the real Azure and 1 in the simulated one, if not given
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
     /// Show the nodes once, and end
     #[arg(long)]
     pub(crate) once: bool,
-    /// How many seconds lie between two polls; 60 in the real Azure, and 2 in the simulated one
-    #[arg(long, value_name = "SECONDS")]
-    interval: Option<u64>,
+    /// Let the simulated time pass at once
+    #[arg(long, conflicts_with = "subscription")]
+    pub(crate) no_wait: bool,
 }
 
 /// Who to be.
@@ -60,6 +63,6 @@ impl Arguments {
     }
 
     pub(crate) fn interval(&self) -> Duration {
-        Duration::from_secs(self.interval.unwrap_or(if self.subscription.is_some() { 60 } else { 2 }))
+        Duration::from_secs(self.interval.unwrap_or(if self.subscription.is_some() { 60 } else { 1 }))
     }
 }

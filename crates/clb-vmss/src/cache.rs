@@ -193,6 +193,12 @@ impl VmssCache {
         slot.get(freshness, |number| self.interval(set, number), read).await
     }
 
+    /// The scale sets that were ever asked for and are not forgotten, gone ones included.
+    #[must_use]
+    pub fn sets(&self) -> Vec<ScaleSetKey> {
+        lock(&self.sets).keys().cloned().collect()
+    }
+
     /// What was last read of a scale set, however old, without a call.
     #[must_use]
     pub fn last_snapshot(&self, set: &ScaleSetKey) -> Option<Cached<Option<Snapshot>>> {

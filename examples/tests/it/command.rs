@@ -145,3 +145,76 @@ fn the_client_makes_a_change_that_is_confirmed_and_says_why_one_fails() {
         assert!(output.contains(part), "{output}");
     }
 }
+
+fn vmss_nodes(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = example("vmss_nodes").args(arguments).output().unwrap();
+    let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code(), shown)
+}
+
+#[test]
+fn the_nodes_of_the_story_come_go_stop_and_are_reimaged() {
+    let expected = "\
+A uniform scale set of two and a flexible one of two are made.
+  + aks-flex000000: aks-flex_00000006 of aks-flex, unknown, 10.224.0.6
+  + aks-flex000001: aks-flex_00000008 of aks-flex, unknown, 10.224.0.7
+  + aks-pool000000: instance 0 of aks-pool, unknown, 10.224.0.4
+  + aks-pool000001: instance 1 of aks-pool, unknown, 10.224.0.5
+  ~ aks-flex000000: on
+  ~ aks-flex000001: on
+  ~ aks-pool000000: on
+  ~ aks-pool000001: on
+The uniform one is scaled out to three.
+  + aks-pool000002: instance 2 of aks-pool, unknown, 10.224.0.8
+  ~ aks-pool000002: on
+Instance 0 is switched off.
+  ~ aks-pool000000: off
+The model gets IPv6, and instance 1 is reimaged: the same node, with an address more.
+  ~ aks-pool000001: 10.224.0.5 fd00:224::4
+Azure does not answer for a while.
+  ! aks-flex cannot be read; what was known stands
+  ! aks-pool cannot be read; what was known stands
+  ! aks-flex can be read again
+  ! aks-pool can be read again
+Instance 0 is deleted, which takes time; it is no node any more at once.
+  - aks-pool000000
+The flexible scale set is deleted.
+  - aks-flex000000
+  - aks-flex000001
+NODE            SCALE SET  INSTANCE    STATE  POWER  ADDRESSES
+aks-pool000001  aks-pool   instance 1  ready  on     10.224.0.5 fd00:224::4
+aks-pool000002  aks-pool   instance 2  ready  on     10.224.0.8
+";
+    assert_eq!(vmss_nodes(&["--no-wait"]), (Some(0), expected.to_owned()));
+}
+
+#[test]
+fn the_nodes_are_shown_once_if_that_is_asked_for() {
+    let expected = "\
+NODE            SCALE SET  INSTANCE           STATE  POWER  ADDRESSES
+aks-flex000000  aks-flex   aks-flex_00000006  ready  on     10.224.0.6
+aks-flex000001  aks-flex   aks-flex_00000008  ready  on     10.224.0.7
+aks-pool000000  aks-pool   instance 0         ready  on     10.224.0.4
+aks-pool000001  aks-pool   instance 1         ready  on     10.224.0.5
+";
+    assert_eq!(vmss_nodes(&["--once", "--no-wait"]), (Some(0), expected.to_owned()));
+}
+
+#[test]
+fn what_vmss_nodes_cannot_do_is_said() {
+    for (arguments, code, part) in [
+        (vec!["--subscription", "s"], 2, "--resource-group"),
+        (vec!["--resource-group", "rg"], 2, "--subscription"),
+        (vec!["--subscription", "s", "--resource-group", "rg", "--no-wait"], 2, "--no-wait"),
+        (
+            vec!["--subscription", "s", "--resource-group", "r/g"],
+            1,
+            "error: it holds '/', which no Azure name does",
+        ),
+        (vec!["--interval", "0"], 2, "--interval"),
+    ] {
+        let (found, output) = vmss_nodes(&arguments);
+        assert_eq!(found, Some(code), "{output}");
+        assert!(output.contains(part), "{output}");
+    }
+}

@@ -12,7 +12,6 @@ use clb_vmss::{
     CacheConfig, CallContext, Membership, MembershipConfig, NodeEvent, NodePoller, Outcome, Power,
     ResourceGroupKey, ScaleSetKey, Selection, VmssApi, VmssCache, VmssClient,
 };
-use futures::StreamExt;
 use serde_json::json;
 
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -69,18 +68,10 @@ impl World {
     }
 }
 
-/// What a poller tells until the round that begins now, or goes on, has ended.
+/// What the next round tells.
 async fn round(poller: &mut NodePoller) -> Vec<NodeEvent> {
-    let rounds = poller.rounds();
-    let mut events = Vec::new();
     poller.poll_soon();
-    while poller.rounds() == rounds {
-        // Nothing is told while it waits for the round after.
-        if let Ok(Some((_, event))) = tokio::time::timeout(INTERVAL / 2, poller.next()).await {
-            events.push(event);
-        }
-    }
-    events
+    poller.next_round().await.into_iter().map(|(_, event)| event).collect()
 }
 
 #[tokio::test(start_paused = true)]
