@@ -29,7 +29,12 @@ impl Screen {
     /// Says what the nodes do not.
     pub(crate) fn say(&mut self, words: &str) -> Result<(), Error> {
         words.clone_into(&mut self.said);
-        Ok(if self.is_terminal { self.draw(&[])? } else { writeln!(io::stdout(), "{words}")? })
+        if self.is_terminal {
+            self.draw(&[])?;
+        } else {
+            writeln!(io::stdout(), "{words}")?;
+        }
+        Ok(())
     }
 
     /// Shows the next round.

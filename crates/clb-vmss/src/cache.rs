@@ -325,18 +325,8 @@ impl VmssCache {
         id: &ProviderId,
         freshness: Freshness,
     ) -> Lookup {
-        // A member of a flexible scale set that is being read anyway costs no call of its own.
-        let sets: Vec<(ScaleSetKey, Arc<Slot<_>>)> =
-            lock(&self.sets).iter().map(|(set, slot)| (set.clone(), Arc::clone(slot))).collect();
-        for (set, slot) in sets {
-            let held = slot.held(freshness);
-            let Some(Cached { value, age, stale: None }) = held else { continue };
-            let Some(snapshot) = value.as_ref() else { continue };
-            let flexible = *snapshot.orchestration() == OrchestrationMode::Flexible;
-            let record = snapshot.get(id).filter(|record| flexible && record.state != MachineState::Deleting);
-            if let Some(record) = record {
-                return Lookup::Found { set, record: record.clone(), age };
-            }
+        if let Some(found) = self.search_members(call, id, freshness).await {
+            return found;
         }
         let slot = self.slot(&self.machines, id);
         let read = read_machine(&*self.api, call, id);
@@ -349,6 +339,32 @@ impl VmssCache {
             },
             Err(error) => Lookup::Unknown { error: Some(error) },
         }
+    }
+
+    /// The machine, if it is a member of a flexible scale set of its resource group. The id does not say so; but the lists of
+    /// those sets tell it of all members together, where the machines themselves would each have to be asked for.
+    ///
+    /// A list that lacks the machine proves nothing, and is not read anew for it: it may be standalone.
+    async fn search_members(
+        &self,
+        call: &CallContext,
+        id: &ProviderId,
+        freshness: Freshness,
+    ) -> Option<Lookup> {
+        let group = self.groups.iter().find(|group| group.holds(id))?;
+        let list = self.scale_sets(call, group, Freshness::Any).await.ok()?;
+        let flexible = |one: &&ScaleSet| one.orchestration() == OrchestrationMode::Flexible;
+        for (set, known) in list.value.iter().filter(flexible).filter_map(keyed) {
+            let holds = |cached: Cached<Option<Snapshot>>| cached.value.as_ref().as_ref()?.get(id).map(drop);
+            let was_there = self.last_snapshot(&set).and_then(holds).is_some();
+            let freshness = if was_there { freshness } else { Freshness::Any };
+            let Ok(cached) = self.snapshot(call, &set, known, freshness).await else { continue };
+            let record = cached.value.as_ref().as_ref().and_then(|snapshot| snapshot.get(id));
+            if let Some(record) = record.filter(|record| record.state != MachineState::Deleting) {
+                return Some(Lookup::Found { set, record: record.clone(), age: cached.age });
+            }
+        }
+        None
     }
 
     /// What it means that nothing read within `age` has the node's machine.

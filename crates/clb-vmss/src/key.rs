@@ -18,6 +18,18 @@ pub struct ResourceGroupKey {
     pub name: ArmName,
 }
 
+impl ResourceGroupKey {
+    /// Whether the machine is in this resource group.
+    pub(crate) fn holds(&self, machine: &ProviderId) -> bool {
+        match machine {
+            ProviderId::Uniform { subscription, resource_group, .. }
+            | ProviderId::VirtualMachine { subscription, resource_group, .. } => {
+                (&self.subscription, &self.name) == (subscription, resource_group)
+            }
+        }
+    }
+}
+
 impl fmt::Display for ResourceGroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/subscriptions/{}/resourceGroups/{}", self.subscription, self.name)

@@ -61,13 +61,7 @@ pub async fn read_scale_set(
             let Some(mut interfaces) = api.list_instance_interfaces(call, set).await? else {
                 return Ok(None);
             };
-            // One can slip from page to page unseen. A machine that comes or goes may not have its own.
-            let complete = instances.iter().filter(|one| {
-                let state = one.properties.provisioning_state.as_ref();
-                !matches!(state, Some(ProvisioningState::Creating | ProvisioningState::Deleting))
-            });
-            let wanted: BTreeSet<ResourceId> = complete.flat_map(interface_ids).collect();
-            interfaces.extend(get_unlisted(api, call, &wanted, &interfaces).await?);
+            interfaces.extend(get_unlisted(api, call, &settled_interfaces(&instances), &interfaces).await?);
             (instances, interfaces)
         }
     };
@@ -97,6 +91,16 @@ fn interface_ids(machine: &VirtualMachine) -> impl Iterator<Item = ResourceId> {
     references.filter_map(|reference| reference.id.as_deref()?.parse().ok())
 }
 
+/// The interfaces that must be there. In a list, one can slip from page to page unseen; a machine that comes or goes may
+/// not have its own.
+fn settled_interfaces(machines: &[VirtualMachine]) -> BTreeSet<ResourceId> {
+    let settled = machines.iter().filter(|machine| {
+        let state = machine.properties.provisioning_state.as_ref();
+        !matches!(state, Some(ProvisioningState::Creating | ProvisioningState::Deleting))
+    });
+    settled.flat_map(interface_ids).collect()
+}
+
 /// Those of the `wanted` interfaces that are not `listed`, asked for one by one, as far as there are such.
 async fn get_unlisted(
     api: &dyn VmssApi,
@@ -117,18 +121,18 @@ async fn member_interfaces(
     call: &CallContext,
     members: &[VirtualMachine],
 ) -> Result<Vec<NetworkInterface>> {
-    let wanted: BTreeSet<ResourceId> = members.iter().flat_map(interface_ids).collect();
     let group = |id: &ResourceId| {
         Some(ResourceGroupKey {
             subscription: id.subscription().parse().ok()?,
             name: id.resource_group().parse().ok()?,
         })
     };
-    let groups: BTreeSet<ResourceGroupKey> = wanted.iter().filter_map(group).collect();
+    let named = members.iter().flat_map(interface_ids);
+    let groups: BTreeSet<ResourceGroupKey> = named.filter_map(|id| group(&id)).collect();
     let mut interfaces = Vec::new();
     for group in &groups {
         interfaces.extend(api.list_interfaces(call, group).await?);
     }
-    interfaces.extend(get_unlisted(api, call, &wanted, &interfaces).await?);
+    interfaces.extend(get_unlisted(api, call, &settled_interfaces(members), &interfaces).await?);
     Ok(interfaces)
 }

@@ -168,11 +168,6 @@ impl<T> Slot<T> {
         }
     }
 
-    /// What is held, if it will do without a read.
-    pub(crate) fn held(&self, freshness: Freshness) -> Option<Cached<T>> {
-        self.state().held(freshness, Instant::now())
-    }
-
     /// What is held, however old.
     pub(crate) fn peek(&self) -> Option<Cached<T>> {
         self.state().cached(Instant::now())

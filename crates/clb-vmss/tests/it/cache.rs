@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,6 +239,43 @@ async fn members_standalone_and_unmanaged_nodes_are_told_apart() {
     fake.take_calls();
     assert_eq!(find(&cache, "vm", Some(&member(&flexible, "vm")), OLD).await, "flex/vm");
     assert!(fake.take_calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_flexible_members_are_found_by_a_list_of_each_set_and_no_call_for_each() {
+    let (fake, keys) = (Fake::new(1000), [set("rg", "one"), set("rg", "two")]);
+    for key in &keys {
+        fake.state().add_set(key, "Flexible");
+        for number in 0..50 {
+            fake.state().add_member(key, &format!("{}{number}", key.name), number);
+        }
+    }
+    let cache = cache(&fake);
+    let lists = |count| [("list sets", 1), ("list members", count), ("list interfaces", count)];
+    let calls = |lists: &[(&str, usize)]| -> BTreeMap<String, usize> {
+        lists.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    // At first, and again when the refresh is due.
+    for _ in 0..2 {
+        let nodes = keys.iter().flat_map(|key| (0..50).map(move |number| (key, number)));
+        let found = join_all(nodes.map(async |(key, number)| {
+            let vm = format!("{}{number}", key.name);
+            find(&cache, &vm, Some(&member(key, &vm)), OLD).await == format!("{}/{vm}", key.name)
+        }));
+        assert_eq!(found.await, [true; 100]);
+        assert_eq!(fake.take_calls(), calls(&lists(2)));
+        advance(Duration::from_secs(700)).await;
+    }
+    // One that is asked for now is read with its own set. One that is gone is asked for by itself.
+    let id = member(&keys[1], "two7");
+    let node = NodeIdentity { name: "two7", provider_id: Some(&id.to_string()), age: OLD };
+    cache.lookup(&call(), node, Freshness::Any).await;
+    fake.take_calls();
+    assert_eq!(word(&cache.lookup(&call(), node, Freshness::Now).await), "two/two7");
+    assert_eq!(fake.take_calls(), calls(&[("list members", 1), ("list interfaces", 1)]));
+    fake.state().remove_machine(&id);
+    assert_eq!(word(&cache.lookup(&call(), node, Freshness::Now).await), "gone");
+    assert_eq!(fake.take_calls(), calls(&[("list members", 1), ("list interfaces", 1), ("get machine", 1)]));
 }
 
 #[tokio::test(start_paused = true)]
