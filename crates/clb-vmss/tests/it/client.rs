@@ -23,7 +23,8 @@ struct Script {
 impl Script {
     fn new(status: u16, body: Value) -> (Self, VmssClient) {
         let script = Self { status, body, asked: Arc::default() };
-        let cloud = Cloud::Custom { endpoint: "http://localhost".to_owned(), audience: "https://arm".to_owned() };
+        let cloud =
+            Cloud::Custom { endpoint: "http://localhost".to_owned(), audience: "https://arm".to_owned() };
         let arm = ArmClient::builder(Endpoint::new(&cloud).unwrap(), Anonymous, script.clone()).build();
         (script, VmssClient::new(arm))
     }

@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clb_vmss::{CacheConfig, Listing, NodeEvent, NodePoller, Power, ScaleSetKey, VmssCache};
+use clb_vmss::{CacheConfig, Listing, NodeEvent, NodePoller, Power, ProviderId, ScaleSetKey, VmssCache};
 use futures::StreamExt;
 use proptest::prelude::*;
 use tokio::time::{Instant, timeout};
 
-use crate::fake::{Fake, group, member, node, set};
+use crate::fake::{Fake, State, group, member, node, set};
 use crate::node_stream::fold;
 
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -140,24 +140,46 @@ async fn a_full_round_costs_a_list_each_and_nothing_per_node() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(usize, u32, u16),
-    Remove(usize, u32),
-    Delete(usize, u32),
-    Reimage(usize, u32),
-    Power(usize, u32),
+    Add((usize, u32), u16),
+    Remove((usize, u32)),
+    Delete((usize, u32)),
+    Reimage((usize, u32)),
+    Power((usize, u32)),
     RemoveSet(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let at = || (0..4_usize, 0..7_u32);
     prop_oneof![
-        6 => (at(), any::<u16>()).prop_map(|((set, id), ip)| Step::Add(set, id, ip)),
-        4 => at().prop_map(|(set, id)| Step::Remove(set, id)),
-        1 => at().prop_map(|(set, id)| Step::Delete(set, id)),
-        2 => at().prop_map(|(set, id)| Step::Reimage(set, id)),
-        1 => at().prop_map(|(set, id)| Step::Power(set, id)),
+        6 => (at(), any::<u16>()).prop_map(|(at, ip)| Step::Add(at, ip)),
+        4 => at().prop_map(Step::Remove),
+        1 => at().prop_map(Step::Delete),
+        2 => at().prop_map(Step::Reimage),
+        1 => at().prop_map(Step::Power),
         1 => (0..4_usize).prop_map(Step::RemoveSet),
     ]
+}
+
+/// The last of the four sets is flexible.
+const FLEXIBLE: usize = 3;
+
+/// Adds a machine, and its scale set if there is none.
+fn add(state: &mut State, sets: &[ScaleSetKey], (set, number): (usize, u32), vm_id: &str, ip: u16) {
+    let key = &sets[set];
+    if !state.sets.contains_key(key) {
+        state.add_set(key, if set == FLEXIBLE { "Flexible" } else { "Uniform" });
+    }
+    if set == FLEXIBLE {
+        state.add_member(key, &node(key, number), ip);
+    } else {
+        state.add_instance(key, number, vm_id, ip);
+    }
+    state.machine_mut(&id(sets, (set, number))).properties.vm_id = Some(vm_id.to_owned());
+}
+
+fn id(sets: &[ScaleSetKey], (set, number): (usize, u32)) -> ProviderId {
+    let key = &sets[set];
+    if set == FLEXIBLE { member(key, &node(key, number)) } else { key.instance(number) }
 }
 
 /// A history in which nodes come and go while they are polled, one call after another, and calls fail.
@@ -201,35 +223,27 @@ impl History {
 
     fn apply(&mut self, step: &Step) {
         {
-            let mut state = self.fake.state();
-            let there = |state: &crate::fake::State, set: usize, id: u32| {
-                state.machines.contains_key(&self.sets[set].instance(id))
-            };
+            let (sets, mut state) = (&self.sets, self.fake.state());
+            let there = |state: &State, at| state.machines.contains_key(&id(sets, at));
             match *step {
-                Step::Add(set, id, ip) => {
-                    let key = &self.sets[set];
-                    if !state.sets.contains_key(key) {
-                        state.add_set(key, "Uniform");
-                    }
-                    let vm = there(&state, set, id)
-                        .then(|| state.machine_mut(&key.instance(id)).properties.vm_id.clone());
+                Step::Add(at, ip) => {
+                    let machine = id(sets, at);
+                    let vm = there(&state, at).then(|| state.machine_mut(&machine).properties.vm_id.clone());
                     self.vms += 1;
                     let vm = vm.flatten().unwrap_or_else(|| self.vms.to_string());
-                    state.remove_machine(&key.instance(id));
-                    state.add_instance(key, id, &vm, ip);
+                    state.remove_machine(&machine);
+                    add(&mut state, sets, at, &vm, ip);
                 }
-                Step::Remove(set, id) => state.remove_machine(&self.sets[set].instance(id)),
-                Step::Delete(set, id) if there(&state, set, id) => {
-                    state.machine_mut(&self.sets[set].instance(id)).properties.provisioning_state =
-                        Some("Deleting".into());
+                Step::Remove(at) => state.remove_machine(&id(sets, at)),
+                Step::Delete(at) if there(&state, at) => {
+                    state.machine_mut(&id(sets, at)).properties.provisioning_state = Some("Deleting".into());
                 }
-                Step::Reimage(set, id) if there(&state, set, id) => {
+                Step::Reimage(at) if there(&state, at) => {
                     self.vms += 1;
-                    let vm = Some(self.vms.to_string());
-                    state.machine_mut(&self.sets[set].instance(id)).properties.vm_id = vm;
+                    state.machine_mut(&id(sets, at)).properties.vm_id = Some(self.vms.to_string());
                 }
-                Step::Power(set, id) if there(&state, set, id) => {
-                    let id = self.sets[set].instance(id);
+                Step::Power(at) if there(&state, at) => {
+                    let id = id(sets, at);
                     let on = state.machine_mut(&id).power() == Power::On;
                     state.set_power(&id, if on { "deallocated" } else { "running" });
                 }
