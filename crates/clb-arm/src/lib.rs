@@ -3,6 +3,9 @@
 
 #[cfg(feature = "azure-identity")]
 mod azure;
+#[macro_use]
+mod open_enum;
+
 mod call;
 #[cfg(feature = "azure-identity")]
 mod certificate;
@@ -14,6 +17,7 @@ mod error;
 mod error_body;
 mod limiter;
 pub mod lro;
+pub mod models;
 mod paging;
 mod request;
 mod resource_id;

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clb_controller::nodes::{Anticipation, NodeJoin};
-use clb_difftracker::{Change, Kind, Node, NodeName};
+use clb_difftracker::{
+    Action, Change, Config, DiffTracker, Endpoint, EndpointSlice, FrontendPort, GatewayRequest, IdleTimeout,
+    Intent, Ip, IpFamily, Kind, LoadBalancerSpec, Node, NodeName, ObjectKey, Outcome, Protocol, Rule,
+    Service, ServiceId, ServiceRef, Success, Timestamp,
+};
 use clb_vmss::{Machine, NodeEvent, Power, ProviderId};
 use proptest::prelude::*;
 
@@ -52,6 +56,64 @@ fn a_machine_that_is_gone_takes_its_node_along_though_the_object_lingers() {
     assert_eq!(told, [Change::ResyncBegin(Kind::Node), Change::ResyncDone(Kind::Node)]);
     // A machine of its name brings it back.
     assert_eq!(join.handle_machine(added("n1", &["10.1.0.4"])), [applied("n1", Some("10.1.0.4"))]);
+}
+
+/// A Service with a pod on each of two nodes.
+fn service() -> [Change; 2] {
+    let rule = Rule {
+        protocol: Protocol::Tcp,
+        frontend_port: FrontendPort::new(80).unwrap(),
+        backend_port: 80.try_into().unwrap(),
+    };
+    let spec = LoadBalancerSpec::new(IpFamily::V4, IdleTimeout::default(), vec![rule]).unwrap();
+    let (id, key) =
+        (ServiceId::new("5dec0346-d61c-41a2-97e8-53072ad7a0f2").unwrap(), ObjectKey::new("default", "web"));
+    let endpoint =
+        |pod: u8, node: &str| Endpoint::ready(Ip::from(IpAddr::from([10, 2, 0, pod])), NodeName::new(node));
+    let slice = EndpointSlice {
+        key: ObjectKey::new("default", "slice"),
+        service: ServiceRef::Name(key.clone()),
+        endpoints: [endpoint(1, "n1"), endpoint(2, "n2")].into_iter().collect(),
+    };
+    let service = Service::new(id, key, Intent::LoadBalancer(spec));
+    [Change::ServiceApplied(service), Change::EndpointSliceApplied(slice)]
+}
+
+/// Does what the tracker wants done, and says what that was; of addresses, which locations are named.
+fn settle(tracker: &mut DiffTracker, changes: Vec<Change>) -> Vec<String> {
+    let now = Timestamp::from_millis(0);
+    changes.into_iter().for_each(|change| tracker.handle_change(change, now));
+    let mut done = Vec::new();
+    while let Some(operation) = tracker.poll_operation(now) {
+        done.push(match &operation.action {
+            Action::Gateway(GatewayRequest::UpdateAddressLocations(updates)) => {
+                let locations = updates.iter().map(|update| update.location.to_string());
+                format!("locations {}", locations.collect::<Vec<_>>().join(" "))
+            }
+            Action::Gateway(_) => "services".to_owned(),
+            Action::Resource { .. } => "resource".to_owned(),
+            Action::Service { .. } | Action::Pod { .. } => "object".to_owned(),
+        });
+        tracker.handle_outcome(operation.id, Outcome::Succeeded(Success::Done), now);
+    }
+    done
+}
+
+#[test]
+fn machines_that_come_and_go_change_locations_and_no_load_balancer() {
+    let (mut join, mut tracker) = (NodeJoin::new(Anticipation::On), DiffTracker::new(Config::default()));
+    let both = [applied("n1", Some("10.1.0.1")), applied("n2", Some("10.1.0.2"))];
+    let changes: Vec<_> = both.into_iter().chain(service()).flat_map(|it| join.handle_change(it)).collect();
+    assert_eq!(settle(&mut tracker, changes).last().unwrap(), "locations 10.1.0.1 10.1.0.2");
+    for name in ["n1", "n2"] {
+        let listed = join.handle_machine(added(name, &[&format!("10.1.0.{}", &name[1..])]));
+        assert_eq!(settle(&mut tracker, listed), [""; 0]);
+    }
+    // The object lingers; the addresses are drained all the same.
+    assert_eq!(settle(&mut tracker, join.handle_machine(removed("n1"))), ["locations 10.1.0.1"]);
+    let _ = join.handle_change(gone("n1"));
+    // The new machine of the name is known before its object is.
+    assert_eq!(settle(&mut tracker, join.handle_machine(added("n1", &["10.1.0.9"]))), ["locations 10.1.0.9"]);
 }
 
 #[test]

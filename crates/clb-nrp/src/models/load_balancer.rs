@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::open_enum::open_enum;
-use super::read::{null_as_default, optional_bool, sparse};
+use super::read::optional_bool;
 use super::{ProvisioningState, Resource, Sku, SubResource};
 use crate::{NrpConfig, Result};
+use clb_arm::models::{null_as_default, sparse};
+use clb_arm::open_enum;
 
 /// A load balancer (`Microsoft.Network/loadBalancers`).
 pub type LoadBalancer = Resource<LoadBalancerProperties>;

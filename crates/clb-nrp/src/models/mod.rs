@@ -7,13 +7,13 @@
 mod gateway;
 mod load_balancer;
 mod nat_gateway;
-mod open_enum;
 mod public_ip;
 mod read;
 mod resource;
 mod service_gateway;
 mod service_names;
 
+pub use clb_arm::models::{ProvisioningState, SubResource};
 pub use gateway::{RouteTargetAddress, ServiceGateway, ServiceGatewayProperties};
 pub use load_balancer::{
     BackendAddressPool, FrontendIpConfiguration, FrontendIpProperties, LoadBalancer, LoadBalancerProperties,
@@ -21,7 +21,7 @@ pub use load_balancer::{
 };
 pub use nat_gateway::{NatGateway, NatGatewayProperties};
 pub use public_ip::{AllocationMethod, IpVersion, PublicIp, PublicIpProperties};
-pub use resource::{ProvisioningState, Resource, Sku, SubResource};
+pub use resource::{Resource, Sku};
 pub(crate) use service_gateway::AddressLocationRow;
 pub use service_gateway::{
     Address, AddressLocation, AddressLocationUpdate, BackendPool, BackendPoolProperties, GatewayService,

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::read::sparse;
 use super::service_gateway::Patch;
 use super::{ProvisioningState, Resource, Sku, SubResource};
 use crate::{NrpConfig, Result};
+use clb_arm::models::sparse;
 
 /// A NAT gateway (`Microsoft.Network/natGateways`).
 pub type NatGateway = Resource<NatGatewayProperties>;

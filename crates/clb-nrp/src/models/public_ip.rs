@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::open_enum::open_enum;
 use super::{ProvisioningState, Resource, Sku, SubResource};
+use clb_arm::open_enum;
 
 /// A public IP (`Microsoft.Network/publicIPAddresses`).
 pub type PublicIp = Resource<PublicIpProperties>;

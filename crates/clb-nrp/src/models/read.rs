@@ -2,34 +2,6 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// A value whose `null` means the same as its absence.
-pub(super) fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// A list in which `null` entries say nothing.
-pub(super) fn sparse<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Ok(optional_sparse(deserializer)?.unwrap_or_default())
-}
-
-/// As [`sparse`], where the absence of the whole list means something.
-pub(super) fn optional_sparse<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    let items = Option::<Vec<Option<T>>>::deserialize(deserializer)?;
-    Ok(items.map(|items| items.into_iter().flatten().collect()))
-}
-
 /// A boolean, perhaps as text in any casing; null is `None`.
 pub(super) fn optional_bool<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     #[derive(Deserialize)]

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use clb_arm::ResourceId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::open_enum::open_enum;
-use super::read::null_as_default;
+use clb_arm::models::null_as_default;
 
 /// A resource: what all kinds have, and the properties of its kind.
 ///
@@ -42,32 +40,6 @@ pub struct Resource<P> {
     pub other: Map<String, Value>,
 }
 
-/// A reference to another resource by its id.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SubResource {
-    /// The full id, as Azure spells it; compare it as a [`ResourceId`], without regard to case.
-    #[serde(alias = "Id", skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Everything else that was read, written back as it was.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
-}
-
-impl SubResource {
-    /// The id, parsed, if there is one that can be.
-    #[must_use]
-    pub fn resource_id(&self) -> Option<ResourceId> {
-        self.id.as_deref()?.parse().ok()
-    }
-}
-
-impl From<&ResourceId> for SubResource {
-    fn from(id: &ResourceId) -> Self {
-        Self { id: Some(id.to_string()), other: Map::new() }
-    }
-}
-
 /// What is paid for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sku {
@@ -87,21 +59,5 @@ impl Sku {
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self { name: Some(name.to_owned()), tier: None, other: Map::new() }
-    }
-}
-
-open_enum! {
-    /// How far the last change of a resource got.
-    ProvisioningState {
-        /// It is done.
-        Succeeded = "Succeeded",
-        /// It goes on.
-        Updating = "Updating",
-        /// The resource is going.
-        Deleting = "Deleting",
-        /// It ended without success; the resource may hold a part of it.
-        Failed = "Failed",
-        /// It was stopped on the way.
-        Canceled = "Canceled",
     }
 }

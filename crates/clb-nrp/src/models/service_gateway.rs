@@ -6,9 +6,10 @@ use clb_arm::ResourceId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::SubResource;
-use super::open_enum::open_enum;
-use super::read::{bool_or_false, null_as_default, optional_bool, optional_sparse, sparse};
+use super::read::{bool_or_false, optional_bool};
 use super::service_names::ServiceNames;
+use clb_arm::models::{null_as_default, optional_sparse, sparse};
+use clb_arm::open_enum;
 
 open_enum! {
     /// What becomes of what an update does not name.

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::read::sparse;
+use clb_arm::models::sparse;
 
 /// The names of the services that an address backs: a list that addresses share.
 ///

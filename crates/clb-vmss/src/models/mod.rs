@@ -4,16 +4,16 @@
 //! that somebody else has set. Read: missing and null parts, and values of enumerations that are not known yet.
 
 mod network;
-mod read;
 mod resource;
 mod scale_set;
 mod virtual_machine;
 
+pub use clb_arm::models::{ProvisioningState, SubResource};
 pub use network::{
     BackendPoolRef, InterfaceConfiguration, InterfaceConfigurations, InterfaceProperties, IpConfiguration,
     IpConfigurationProperties, IpVersion, NetworkInterface,
 };
-pub use resource::{ProvisioningState, Resource, Sku, SubResource};
+pub use resource::{Resource, Sku};
 pub use scale_set::{
     OrchestrationMode, ScaleSet, ScaleSetOsProfile, ScaleSetProperties, VirtualMachineProfile,
 };

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::read::{is_default, null_as_default, open_enum, optional_sparse, sparse};
+use super::resource::is_default;
 use super::{ProvisioningState, Resource, SubResource};
+use clb_arm::models::{null_as_default, optional_sparse, sparse};
+use clb_arm::open_enum;
 
 /// A network interface, of an instance (`…/virtualMachines/{n}/networkInterfaces/{nic}`) or of its own
 /// (`Microsoft.Network/networkInterfaces`).

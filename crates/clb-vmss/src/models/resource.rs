@@ -4,7 +4,7 @@ use clb_arm::ResourceId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::read::{is_default, null_as_default, open_enum};
+use clb_arm::models::null_as_default;
 
 /// A resource: what all kinds have, and the properties of its kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,31 +44,6 @@ impl<P> Resource<P> {
     }
 }
 
-/// A reference to another resource by its id.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubResource {
-    /// The full id, as Azure spells it; compare it as a [`ResourceId`], without regard to case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// Everything else that was read, written back as it was.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
-}
-
-impl SubResource {
-    /// The id, parsed, if there is one that can be.
-    #[must_use]
-    pub fn resource_id(&self) -> Option<ResourceId> {
-        self.id.as_deref()?.parse().ok()
-    }
-}
-
-impl From<&ResourceId> for SubResource {
-    fn from(id: &ResourceId) -> Self {
-        Self { id: Some(id.to_string()), other: Map::new() }
-    }
-}
-
 /// What is paid for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sku {
@@ -83,20 +58,7 @@ pub struct Sku {
     pub other: Map<String, Value>,
 }
 
-open_enum! {
-    /// How far the last change of a resource got.
-    ProvisioningState {
-        /// It is done.
-        Succeeded = "Succeeded",
-        /// The resource is being made.
-        Creating = "Creating",
-        /// A change goes on.
-        Updating = "Updating",
-        /// The resource is going.
-        Deleting = "Deleting",
-        /// It ended without success; the resource may hold a part of it.
-        Failed = "Failed",
-        /// It was stopped on the way.
-        Canceled = "Canceled",
-    }
+/// Whether there is nothing to write.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::read::{null_as_default, open_enum};
 use super::{InterfaceConfigurations, ProvisioningState, Resource};
+use clb_arm::models::null_as_default;
+use clb_arm::open_enum;
 
 /// A scale set (`Microsoft.Compute/virtualMachineScaleSets`).
 pub type ScaleSet = Resource<ScaleSetProperties>;

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::read::{is_default, null_as_default, sparse};
+use super::resource::is_default;
 use super::{InterfaceConfigurations, ProvisioningState, Resource, SubResource};
 use crate::{Power, ProviderId};
+use clb_arm::models::{null_as_default, sparse};
 
 /// An instance of a uniform scale set (`…/virtualMachineScaleSets/{set}/virtualMachines/{n}`) or a virtual machine of its
 /// own (`Microsoft.Compute/virtualMachines`), which may be of a flexible scale set.

@@ -1,42 +1,9 @@
-//! Reading what is not quite as described.
-
-use serde::{Deserialize, Deserializer};
-
-/// A value whose `null` means the same as its absence.
-pub(super) fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// A list in which `null` entries say nothing, and which is empty when it is `null` itself.
-pub(super) fn sparse<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Ok(optional_sparse(deserializer)?.unwrap_or_default())
-}
-
-/// As [`sparse`], where the absence of the whole list means something.
-pub(super) fn optional_sparse<'de, T, D>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    let items = Option::<Vec<Option<T>>>::deserialize(deserializer)?;
-    Ok(items.map(|items| items.into_iter().flatten().collect()))
-}
-
-/// Whether there is nothing to write.
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
+//! Enumerations that Azure may add to.
 
 /// An enumeration with the given spellings. They are read in any casing, and what is not among them is kept as
-/// `Other`, so that one new value does not make a whole list unreadable, and is written back unchanged.
+/// `Other`, so that one new value does not make a whole list unreadable, and is written back unchanged. The crate that uses it
+/// needs `serde`.
+#[macro_export]
 macro_rules! open_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -80,5 +47,3 @@ macro_rules! open_enum {
         }
     };
 }
-
-pub(super) use open_enum;
