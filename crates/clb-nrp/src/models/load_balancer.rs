@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use clb_arm::models::{null_as_default, sparse};
+use clb_arm::open_enum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::read::optional_bool;
 use super::{ProvisioningState, Resource, Sku, SubResource};
 use crate::{NrpConfig, Result};
-use clb_arm::models::{null_as_default, sparse};
-use clb_arm::open_enum;
 
 /// A load balancer (`Microsoft.Network/loadBalancers`).
 pub type LoadBalancer = Resource<LoadBalancerProperties>;

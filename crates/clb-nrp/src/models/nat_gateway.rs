@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use clb_arm::models::sparse;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::service_gateway::Patch;
 use super::{ProvisioningState, Resource, Sku, SubResource};
 use crate::{NrpConfig, Result};
-use clb_arm::models::sparse;
 
 /// A NAT gateway (`Microsoft.Network/natGateways`).
 pub type NatGateway = Resource<NatGatewayProperties>;

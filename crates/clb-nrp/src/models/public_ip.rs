@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clb_arm::open_enum;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ProvisioningState, Resource, Sku, SubResource};
-use clb_arm::open_enum;
 
 /// A public IP (`Microsoft.Network/publicIPAddresses`).
 pub type PublicIp = Resource<PublicIpProperties>;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use clb_arm::models::null_as_default;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use clb_arm::models::null_as_default;
 
 /// A resource: what all kinds have, and the properties of its kind.
 ///

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use clb_arm::ResourceId;
+use clb_arm::models::{null_as_default, optional_sparse, sparse};
+use clb_arm::open_enum;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::SubResource;
 use super::read::{bool_or_false, optional_bool};
 use super::service_names::ServiceNames;
-use clb_arm::models::{null_as_default, optional_sparse, sparse};
-use clb_arm::open_enum;
 
 open_enum! {
     /// What becomes of what an update does not name.

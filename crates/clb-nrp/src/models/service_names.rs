@@ -1,10 +1,9 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use clb_arm::models::sparse;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
 use serde_json::value::{RawValue, to_raw_value};
-
-use clb_arm::models::sparse;
 
 /// The names of the services that an address backs: a list that addresses share.
 ///

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use clb_arm::models::{null_as_default, optional_sparse, sparse};
+use clb_arm::open_enum;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::resource::is_default;
 use super::{ProvisioningState, Resource, SubResource};
-use clb_arm::models::{null_as_default, optional_sparse, sparse};
-use clb_arm::open_enum;
 
 /// A network interface, of an instance (`…/virtualMachines/{n}/networkInterfaces/{nic}`) or of its own
 /// (`Microsoft.Network/networkInterfaces`).

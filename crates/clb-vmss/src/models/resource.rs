@@ -1,10 +1,9 @@
 //! What several resources have in common.
 
 use clb_arm::ResourceId;
+use clb_arm::models::null_as_default;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use clb_arm::models::null_as_default;
 
 /// A resource: what all kinds have, and the properties of its kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! Scale sets.
 
+use clb_arm::models::null_as_default;
+use clb_arm::open_enum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{InterfaceConfigurations, ProvisioningState, Resource};
-use clb_arm::models::null_as_default;
-use clb_arm::open_enum;
 
 /// A scale set (`Microsoft.Compute/virtualMachineScaleSets`).
 pub type ScaleSet = Resource<ScaleSetProperties>;

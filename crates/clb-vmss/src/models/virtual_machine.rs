@@ -1,12 +1,12 @@
 //! Machines: instances of uniform scale sets, and virtual machines of their own.
 
+use clb_arm::models::{null_as_default, sparse};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::resource::is_default;
 use super::{InterfaceConfigurations, ProvisioningState, Resource, SubResource};
 use crate::{Power, ProviderId};
-use clb_arm::models::{null_as_default, sparse};
 
 /// An instance of a uniform scale set (`…/virtualMachineScaleSets/{set}/virtualMachines/{n}`) or a virtual machine of its
 /// own (`Microsoft.Compute/virtualMachines`), which may be of a flexible scale set.
