@@ -12,12 +12,15 @@ use serde_json::{Value, json};
 
 use crate::fake::{call, group, set};
 
-/// Gives the same answer to everything, and notes what was asked: method, path with query, `If-Match` and body.
+/// Method and path with query, `If-Match`, and body.
+type Asked = (String, Option<String>, Value);
+
+/// Gives the same answer to everything, and notes what was asked.
 #[derive(Clone, Debug)]
 struct Script {
     status: u16,
     body: Value,
-    asked: Arc<Mutex<VecDeque<(String, Option<String>, Value)>>>,
+    asked: Arc<Mutex<VecDeque<Asked>>>,
 }
 
 impl Script {
@@ -29,7 +32,7 @@ impl Script {
         (script, VmssClient::new(arm))
     }
 
-    fn take(&self) -> (String, Option<String>, Value) {
+    fn take(&self) -> Asked {
         let mut asked = self.asked.lock().unwrap();
         let one = asked.pop_front().unwrap();
         assert!(asked.is_empty(), "{asked:?}");
