@@ -7,9 +7,10 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kind::{Kind, Target, parse};
+use super::kind::{Kind, Target, is_real, parse};
 use super::list::Watch;
 use super::status::Refusal;
+use super::write::check_fields;
 
 /// Settings of a [`Cluster`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,11 +145,13 @@ impl Cluster {
     }
 
     fn answer(&mut self, request: &Request) -> Result<Answer, Refusal> {
-        let target = parse(&request.path).ok_or_else(Refusal::no_such_resource)?;
         let body = |status, body| Ok(Answer::Body { status, body });
         let not_modelled = || {
             let Request { method, path, .. } = request;
             Refusal::not_modelled(format_args!("{method} {path}"))
+        };
+        let Some(target) = parse(&request.path) else {
+            return Err(if is_real(&request.path) { not_modelled() } else { Refusal::no_such_resource() });
         };
         let is_dry = !request.parameter("dryRun").is_empty();
         match (request.method.as_str(), target) {
@@ -164,23 +167,29 @@ impl Cluster {
                 body(200, super::list::shown(request, kind, object))
             }
             ("POST", Target::Collection { kind, namespace }) => {
+                check_fields(kind, request, &request.body)?;
                 let created = self.create(kind, namespace.as_deref(), &request.body, is_dry)?;
                 body(201, created)
             }
             ("PUT", Target::Object { kind, namespace, name }) => {
-                body(200, self.replace(&(kind, namespace, name), &request.body, false, is_dry)?)
+                body(200, self.replace(&(kind, namespace, name), request, false, is_dry)?)
             }
             ("PUT", Target::Status { kind, namespace, name }) => {
-                body(200, self.replace(&(kind, namespace, name), &request.body, true, is_dry)?)
+                body(200, self.replace(&(kind, namespace, name), request, true, is_dry)?)
             }
             ("PATCH", Target::Object { kind, namespace, name }) => {
-                body(200, self.patch(&(kind, namespace, name), request, false, is_dry)?)
+                let (status, patched) = self.patch(&(kind, namespace, name), request, false, is_dry)?;
+                body(status, patched)
             }
             ("PATCH", Target::Status { kind, namespace, name }) => {
-                body(200, self.patch(&(kind, namespace, name), request, true, is_dry)?)
+                let (status, patched) = self.patch(&(kind, namespace, name), request, true, is_dry)?;
+                body(status, patched)
             }
             ("DELETE", Target::Object { kind, namespace, name }) => {
                 body(200, self.delete(&(kind, namespace, name), request, is_dry)?)
+            }
+            ("DELETE", Target::Collection { kind, namespace }) => {
+                body(200, self.delete_all(request, kind, namespace.as_deref(), is_dry)?)
             }
             ("POST", Target::Binding { namespace, name }) => {
                 self.bind(namespace, name, &request.body)?;

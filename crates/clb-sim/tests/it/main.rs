@@ -6,6 +6,8 @@
 mod faults;
 mod http;
 mod kube;
+mod kube_apply;
+mod kube_client;
 mod kube_controllers;
 mod kube_http;
 mod kube_properties;
