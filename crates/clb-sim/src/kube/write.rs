@@ -445,7 +445,7 @@ impl Cluster {
     }
 
     /// Takes an object away, and its namespace with it if that is only waiting to be empty.
-    fn remove(&mut self, key: Key, last: Value) -> Arc<Value> {
+    pub(super) fn remove(&mut self, key: Key, last: Value) -> Arc<Value> {
         let namespace = key.1.clone();
         let removed = self.commit(key, last, true);
         let home = (Kind::Namespace, String::new(), namespace);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::needless_pass_by_value, reason = "requests are built where they are asked")]
 
+mod determinism;
 mod faults;
 mod http;
 mod kube;
@@ -10,8 +11,12 @@ mod kube_apply;
 mod kube_client;
 mod kube_controllers;
 mod kube_http;
+mod kube_kubectl;
 mod kube_properties;
+mod kube_python;
 mod kube_recorded;
+mod kube_reflector;
+mod kube_replay;
 mod load_balancers;
 mod locations;
 mod nat_gateways;
