@@ -169,6 +169,7 @@ fn full_diff() -> f64 {
         println!(
             "  {addresses:>7} addresses: tracker {tracked:>9.2?}, full scan {scanned:>9.2?} ({times:.1} times)"
         );
+        assert!(times > 1.0, "the full diff is slower than the full scan");
         let each = tracked.as_secs_f64() / addresses as f64;
         growth = growth.max(last.map_or(0.0, |last| each / last));
         last = Some(each);

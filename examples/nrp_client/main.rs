@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clb_arm::{Anonymous, ArmClient, Cloud, Endpoint, HttpTransport, Limiter, ResourceId, RetryPolicy};
 use clb_nrp::models::{
-    Address, AddressLocation, AddressLocationUpdate, GatewayService, ServiceRequest, UpdateAction,
-    UpdateAddressLocations, UpdateServices,
+    Address, AddressLocation, AddressLocationUpdate, GatewayService, ServiceNames, ServiceRequest,
+    UpdateAction, UpdateAddressLocations, UpdateServices,
 };
 use clb_nrp::{CallContext, NrpApi, NrpClient, NrpConfig};
 use clb_sim::{Simulator, SimulatorConfig};
@@ -120,8 +120,10 @@ async fn show(nrp: &NrpClient) -> Result<(), Error> {
 
 fn update(change: &Change) -> UpdateAddressLocations {
     let (location, address, services) = match change {
-        Change::Add { service, address, location } => (*location, *address, [service.as_str().into()].into()),
-        Change::Remove { address, location } => (*location, *address, [].into()),
+        Change::Add { service, address, location } => {
+            (*location, *address, [service.as_str()].into_iter().collect())
+        }
+        Change::Remove { address, location } => (*location, *address, ServiceNames::default()),
     };
     UpdateAddressLocations {
         action: UpdateAction::PartialUpdate,

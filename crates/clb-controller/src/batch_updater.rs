@@ -12,6 +12,7 @@ use clb_nrp::models::{
     UpdateAddressLocations, UpdateServices,
 };
 use clb_nrp::{CallContext, NrpApi, NrpConfig, Result};
+use foldhash::fast::FixedState;
 
 use crate::outcome::gateway_outcome;
 use crate::reading::read_gateway;
@@ -101,11 +102,11 @@ fn location_update(update: &LocationUpdate, names: &mut Names) -> AddressLocatio
 /// The lists of names that stand in a body, by where the tracker keeps them: it shares them between addresses, and so does
 /// the body.
 #[derive(Default)]
-struct Names(HashMap<(usize, usize), ServiceNames>);
+struct Names(HashMap<(usize, usize), ServiceNames, FixedState>);
 
 impl Names {
     fn of(&mut self, services: &[ServiceId]) -> ServiceNames {
         let place = (services.as_ptr().addr(), services.len());
-        self.0.entry(place).or_insert_with(|| services.iter().map(Arc::from).collect()).clone()
+        self.0.entry(place).or_insert_with(|| services.iter().map(ServiceId::as_str).collect()).clone()
     }
 }

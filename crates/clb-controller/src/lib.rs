@@ -15,6 +15,7 @@
 //! ```
 //!
 //! * [`convert`] and [`admission`] turn Kubernetes objects into [`Change`](clb_difftracker::Change)s, once, at the edge.
+//! * [`nodes`] joins what the API server and Azure know of nodes, for those who watch scale sets too.
 //! * [`Inbox`] is the coalescing trigger: it wakes the driver once for whatever has come in meanwhile.
 //! * [`Driver`] is the loop around the tracker: inputs in, operations out, each call a task of its own with a time limit.
 //!   While a call on the ServiceGateway runs, everything that changes goes into the next batch.
@@ -31,6 +32,7 @@ pub mod batch_updater;
 pub mod convert;
 mod driver;
 mod executor;
+pub mod nodes;
 pub mod objects;
 mod outcome;
 pub mod reading;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::batch::Lane;
 use crate::desired::NodeState;
 use crate::ids::Ip;
+use crate::queue::Queue;
 use crate::service::{Role, ServiceState};
 use crate::source::SourceState;
 use crate::table::{Id, IdSet, Table};
@@ -98,15 +99,15 @@ pub(crate) enum Work {
     Quarantined,
 }
 
-/// A place in the queue of addresses: withdrawals and moves before additions, then the oldest first. Numbers begin at 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A place in the queues of addresses: the oldest, with the smallest number, come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueKey {
     pub(crate) urgency: Urgency,
     pub(crate) since: u64,
 }
 
-/// What an address waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What an address waits for: each has a queue of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
     /// Traffic goes, or may go, where it should no longer go; services may be waiting to be deleted.
     Withdrawal,
@@ -123,7 +124,8 @@ pub(crate) struct Addresses {
     elsewhere: BTreeMap<Id<Address>, Vec<Kept>>,
     /// The targets that NRP refuses.
     refused: BTreeMap<Id<Address>, Option<Target>>,
-    pub(crate) queue: BTreeMap<QueueKey, Id<Address>>,
+    pub(crate) withdrawals: Queue<Address>,
+    pub(crate) additions: Queue<Address>,
     /// How many are not in sync.
     pub(crate) unsettled: usize,
 }
@@ -140,12 +142,15 @@ impl Addresses {
     pub(crate) fn holdings(&self, address: Id<Address>) -> Holdings {
         let expand = |kept: &Kept| Holding {
             location: kept.location,
-            services: self.sets.key(kept.services).clone(),
+            services: ServiceSet::from_slice(self.sets.key(kept.services)),
             certain: kept.certain,
         };
-        let first = self.table[address].held.as_ref();
-        let others = first.and_then(|_| self.elsewhere.get(&address));
-        first.into_iter().chain(others.into_iter().flatten()).map(expand).collect()
+        let mut holdings = Holdings::new();
+        if let Some(first) = &self.table[address].held {
+            holdings.push(expand(first));
+            holdings.extend(self.elsewhere.get(&address).into_iter().flatten().map(expand));
+        }
+        holdings
     }
 
     /// The locations at which NRP holds an address, or may.
@@ -153,6 +158,23 @@ impl Addresses {
         let first = self.table[address].held.as_ref();
         let others = first.and_then(|_| self.elsewhere.get(&address));
         first.into_iter().chain(others.into_iter().flatten()).map(|kept| kept.location)
+    }
+
+    fn queue(&mut self, urgency: Urgency) -> &mut Queue<Address> {
+        match urgency {
+            Urgency::Withdrawal => &mut self.withdrawals,
+            Urgency::Addition => &mut self.additions,
+        }
+    }
+
+    /// Those that wait for a batch, by urgency and age.
+    pub(crate) fn in_queue(&self) -> impl Iterator<Item = Id<Address>> {
+        self.withdrawals.iter().chain(self.additions.iter())
+    }
+
+    /// How many wait for a batch.
+    pub(crate) fn queued(&self) -> usize {
+        self.withdrawals.len() + self.additions.len()
     }
 
     pub(crate) fn quarantined(&self) -> usize {
@@ -163,13 +185,13 @@ impl Addresses {
     pub(crate) fn set_work(&mut self, address: Id<Address>, work: Work) {
         match core::mem::replace(&mut self.table[address].work, work) {
             Work::InSync => self.unsettled += 1,
-            Work::Queued(key) => drop(self.queue.remove(&key)),
+            Work::Queued(key) => self.queue(key.urgency).remove(key.since),
             Work::Waiting | Work::InFlight { .. } => {}
             Work::Quarantined => drop(self.refused.remove(&address)),
         }
         match work {
             Work::InSync => self.unsettled -= 1,
-            Work::Queued(key) => drop(self.queue.insert(key, address)),
+            Work::Queued(key) => self.queue(key.urgency).insert(key.since, address),
             Work::Waiting | Work::InFlight { .. } | Work::Quarantined => {}
         }
     }
@@ -304,7 +326,7 @@ impl DiffTracker {
         if self.addresses.table[address].work == Work::Quarantined {
             self.timers.clear(Timer::Address(address));
         }
-        if matches!(work, Work::Queued(_)) && self.addresses.queue.is_empty() {
+        if matches!(work, Work::Queued(_)) && self.addresses.queued() == 0 {
             self.open_window(Lane::Addresses);
         }
         self.addresses.set_work(address, work);
@@ -324,8 +346,14 @@ impl DiffTracker {
     }
 
     /// Replaces what NRP holds of an address, and counts anew what depends on it: the references of services and the
-    /// holdings of locations. The caller refreshes the services named.
-    pub(crate) fn set_holdings(&mut self, address: Id<Address>, holdings: &[Holding]) {
+    /// holdings of locations. Services that no address names any more, or may, are added to `unnamed`: for these alone
+    /// something follows.
+    pub(crate) fn set_holdings(
+        &mut self,
+        address: Id<Address>,
+        holdings: &[Holding],
+        unnamed: &mut Vec<Id<ServiceState>>,
+    ) {
         if self.addresses.take_certainty(address, holdings) {
             return;
         }
@@ -347,7 +375,11 @@ impl DiffTracker {
         }
         for former in first.into_iter().chain(others) {
             for &service in self.addresses.sets.key(former.services) {
-                self.services[service].references -= 1;
+                let references = &mut self.services[service].references;
+                *references -= 1;
+                if *references == 0 {
+                    unnamed.push(service);
+                }
             }
             self.addresses.unkeep(former.services);
             if !holdings.iter().any(|now| now.location == former.location) {

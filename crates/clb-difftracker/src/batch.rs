@@ -1,12 +1,12 @@
 //! Requests on the gateway: what goes into one, in which order, within which budget.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::address::{Address, Holding, Holdings, Location, QueueKey, ServiceSet, Target, Urgency, Work};
+use crate::address::{Address, Addresses, Holding, Holdings, Location, ServiceSet, Target, Urgency, Work};
 use crate::ids::ServiceId;
 use crate::lifecycle::Step;
 use crate::operation::{
@@ -16,7 +16,7 @@ use crate::operation::{
 use crate::service::{Queue, ServiceState};
 use crate::size;
 use crate::source::SourceState;
-use crate::table::Id;
+use crate::table::{Id, Table};
 use crate::tracker::{DiffTracker, Timer};
 
 /// The two kinds of requests on the gateway.
@@ -216,12 +216,17 @@ impl DiffTracker {
         // At least one entry each, so no more than this many can be picked.
         let most = self.config.max_entries.max(1);
         let candidates = suspects.unwrap_or_else(|| self.next_addresses(most));
-        let is_crowded = !suspected && self.addresses.queue.len() > most;
-        let mut draft = Draft { suspected, ..Draft::default() };
-        'full: for address in candidates {
-            let newcomers = if is_crowded { self.newcomers_with(address, &draft) } else { Vec::new() };
-            for address in [address].into_iter().chain(newcomers) {
-                if !self.take_address(address, &mut draft, most) {
+        let is_crowded = !suspected && self.addresses.queued() > most;
+        let moves = Vec::with_capacity(candidates.len());
+        let mut draft = Draft { suspected, moves, ..Draft::default() };
+        'full: for first in candidates {
+            if self.is_in_flight(first) {
+                // Sent along with one before it.
+                continue;
+            }
+            let newcomers = if is_crowded { self.newcomers_with(first, &draft) } else { Vec::new() };
+            for address in [first].into_iter().chain(newcomers) {
+                if !self.is_in_flight(address) && !self.take_address(address, &mut draft, most) {
                     break 'full;
                 }
             }
@@ -232,12 +237,12 @@ impl DiffTracker {
         Some(self.send(draft))
     }
 
+    fn is_in_flight(&self, address: Id<Address>) -> bool {
+        matches!(self.addresses.table[address].work, Work::InFlight { .. })
+    }
+
     /// Takes an address into a request, with all that must be sent with it. False, and nothing taken, if the request is full.
     fn take_address(&mut self, address: Id<Address>, draft: &mut Draft, most: usize) -> bool {
-        if matches!(self.addresses.table[address].work, Work::InFlight { .. }) {
-            // Sent along with one before it.
-            return true;
-        }
         let group = self.with_locations_in_doubt(address, draft);
         if group.iter().any(|step| self.names_doubtful(step.after.as_ref())) {
             // A location that is sent whole would have to name, or to drop, what must wait.
@@ -258,7 +263,7 @@ impl DiffTracker {
     fn newcomers_with(&self, address: Id<Address>, draft: &Draft) -> Vec<Id<Address>> {
         let Some(Target { location, .. }) = self.target(address) else { return Vec::new() };
         let row = &self.locations[location];
-        if !row.holdings.is_empty() || draft.locations.contains_key(&location) {
+        if !row.holdings.is_empty() || draft.has(location) {
             return Vec::new();
         }
         let is_newcomer = |other: &Id<Address>| match self.addresses.table[*other].work {
@@ -271,12 +276,10 @@ impl DiffTracker {
     /// The addresses to be sent next, at most this many: withdrawals and moves first, but a quarter of the room is for
     /// additions, which would otherwise wait as long as withdrawals never cease.
     fn next_addresses(&self, most: usize) -> Vec<Id<Address>> {
-        let first_addition = QueueKey { urgency: Urgency::Addition, since: 0 };
-        let additions = || self.addresses.queue.range(first_addition..).map(|(_, id)| *id);
-        let withdrawals = || self.addresses.queue.range(..first_addition).map(|(_, id)| *id);
-        let reserved = additions().take(most / 4).count();
-        let (first, later) = (withdrawals().take(most - reserved), withdrawals().skip(most - reserved));
-        first.chain(additions()).chain(later).take(most).collect()
+        let Addresses { withdrawals, additions, .. } = &self.addresses;
+        let unreserved = most - additions.len().min(most / 4);
+        let (first, later) = (withdrawals.iter().take(unreserved), withdrawals.iter().skip(unreserved));
+        first.chain(additions.iter()).chain(later).take(most).collect()
     }
 
     /// An address, and all that must be sent with it: every address of a location in doubt that it touches, since such a
@@ -290,10 +293,7 @@ impl DiffTracker {
         let mut at = 0;
         while let Some(step) = group.get(at) {
             for location in step.locations().collect::<SmallVec<[_; 2]>>() {
-                if !self.locations[location].in_doubt
-                    || draft.locations.contains_key(&location)
-                    || whole.contains(&location)
-                {
+                if !self.locations[location].in_doubt || draft.has(location) || whole.contains(&location) {
                     continue;
                 }
                 whole.push(location);
@@ -304,9 +304,7 @@ impl DiffTracker {
                     self.target(*address).is_some_and(|target| target.location == location)
                 };
                 for other in row.holdings.iter().chain(on_nodes.filter(belongs)) {
-                    if !matches!(self.addresses.table[other].work, Work::InFlight { .. })
-                        && seen.insert(other)
-                    {
+                    if !self.is_in_flight(other) && seen.insert(other) {
                         group.push(self.plan(other));
                     }
                 }
@@ -349,26 +347,27 @@ impl DiffTracker {
         for step in group {
             let ip = self.ip(step.address);
             for location in step.locations() {
-                if !draft.locations.contains_key(&location) && !opened.contains(&location) {
+                if !draft.has(location) && !opened.contains(&location) {
                     opened.push(location);
                     cost.bytes += size::location(*self.locations.key(location));
                 }
-                let services = step.services_at(location);
+                let services = step.services_at(location).into_iter().flatten();
                 cost.entries += 1;
-                cost.bytes +=
-                    size::address(ip, services.iter().map(|&id| self.services.key(id).as_str().len()));
+                cost.bytes += size::address(ip, services.map(|&id| self.services.key(id).as_str().len()));
             }
         }
         cost
     }
 
     fn add(&mut self, draft: &mut Draft, group: Moves, cost: &Cost) {
+        let none = ServiceSet::new();
         for step in &group {
             self.set_work(step.address, Work::InFlight { is_outdated: false });
             let address = self.ip(step.address);
             for location in step.locations() {
-                let services = self.names(step.services_at(location), &mut draft.names);
-                draft.locations.entry(location).or_default().push(AddressUpdate { address, services });
+                let services = self.names(step.services_at(location).unwrap_or(&none), &mut draft.names);
+                let entries = draft.locations.intern(&location);
+                draft.locations[entries].push(AddressUpdate { address, services });
             }
         }
         draft.moves.extend(group);
@@ -377,27 +376,22 @@ impl DiffTracker {
     }
 
     /// The names of a set of services, sorted; the same ones for the same set.
-    fn names(
-        &self,
-        services: &[Id<ServiceState>],
-        known: &mut BTreeMap<ServiceSet, Arc<[ServiceId]>>,
-    ) -> Arc<[ServiceId]> {
-        if let Some(names) = known.get(services) {
-            return names.clone();
-        }
-        let mut names: Vec<ServiceId> = services.iter().map(|&id| self.services.key(id).clone()).collect();
-        names.sort_unstable();
-        let names: Arc<[ServiceId]> = names.into();
-        known.insert(services.into(), names.clone());
-        names
+    fn names(&self, services: &ServiceSet, known: &mut Table<ServiceSet, Option<Names>>) -> Names {
+        let id = known.intern(services);
+        let sorted = || {
+            let mut names: Vec<_> = services.iter().map(|&id| self.services.key(id).clone()).collect();
+            names.sort_unstable();
+            names.into()
+        };
+        known[id].get_or_insert_with(sorted).clone()
     }
 
     /// Writes the request, and notes what NRP may hold until its outcome is known.
     fn send(&mut self, draft: Draft) -> (GatewayRequest, InFlight) {
         let Draft { suspected, moves, locations: entries, .. } = draft;
-        let locations = entries.keys().copied().collect();
+        let locations = entries.iter().map(|(_, &location, _)| location).collect();
         let mut updates: Vec<_> = entries
-            .into_iter()
+            .into_rows()
             .map(|(id, mut entries)| {
                 entries.sort_unstable_by_key(|entry| entry.address);
                 let addresses = self.update_of(id, entries, suspected);
@@ -406,7 +400,8 @@ impl DiffTracker {
             .collect();
         updates.sort_unstable_by_key(|update| update.location);
         for step in &moves {
-            self.set_holdings(step.address, &step.in_between());
+            // Whatever it names, it may still name.
+            self.set_holdings(step.address, &step.in_between(), &mut Vec::new());
         }
         let batch = AddressBatch { suspected, moves, locations };
         (GatewayRequest::UpdateAddressLocations(updates), InFlight::Addresses(batch))
@@ -455,18 +450,17 @@ impl Move {
         leaves.filter(move |location| Some(*location) != target).chain(target)
     }
 
-    /// What the address names at one of them.
-    fn services_at(&self, location: Id<Location>) -> &[Id<ServiceState>] {
-        match &self.after {
-            Some(target) if target.location == location => &target.services,
-            Some(_) | None => &[],
-        }
+    /// What the address names at one of them; `None` where it leaves.
+    fn services_at(&self, location: Id<Location>) -> Option<&ServiceSet> {
+        self.after.as_ref().filter(|target| target.location == location).map(|target| &target.services)
     }
 
     /// What NRP may hold of it until the outcome is known: the old, the new, or nothing.
     fn in_between(&self) -> Holdings {
-        let mut holdings = self.before.clone();
-        holdings.iter_mut().for_each(|holding| holding.certain = false);
+        let mut holdings = Holdings::new();
+        for held in &self.before {
+            holdings.push(Holding { certain: false, ..held.clone() });
+        }
         if let Some(Target { location, services }) = &self.after {
             match holdings.iter_mut().find(|holding| holding.location == *location) {
                 Some(holding) => {
@@ -475,11 +469,8 @@ impl Move {
                     holding.services.dedup();
                 }
                 None => {
-                    holdings.push(Holding {
-                        location: *location,
-                        services: services.clone(),
-                        certain: false,
-                    });
+                    let services = ServiceSet::from_slice(services);
+                    holdings.push(Holding { location: *location, services, certain: false });
                 }
             }
         }
@@ -488,12 +479,12 @@ impl Move {
 
     /// What NRP holds of it when the request has been applied.
     pub(crate) fn applied(&self) -> Holdings {
-        let holding = |Target { location, services }: &Target| Holding {
-            location: *location,
-            services: services.clone(),
-            certain: true,
-        };
-        self.after.iter().map(holding).collect()
+        let mut holdings = Holdings::new();
+        if let Some(Target { location, services }) = &self.after {
+            let services = ServiceSet::from_slice(services);
+            holdings.push(Holding { location: *location, services, certain: true });
+        }
+        holdings
     }
 
     /// The services that the request makes it name.
@@ -501,6 +492,9 @@ impl Move {
         self.after.as_ref().map(|target| target.services.clone()).unwrap_or_default()
     }
 }
+
+/// The names of a set of services.
+type Names = Arc<[ServiceId]>;
 
 /// Addresses that must be sent together; mostly one.
 type Moves = SmallVec<[Move; 1]>;
@@ -510,10 +504,16 @@ type Moves = SmallVec<[Move; 1]>;
 struct Draft {
     suspected: bool,
     moves: Vec<Move>,
-    locations: BTreeMap<Id<Location>, Vec<AddressUpdate>>,
+    locations: Table<Id<Location>, Vec<AddressUpdate>>,
     /// The sets of services that stand in it.
-    names: BTreeMap<ServiceSet, Arc<[ServiceId]>>,
+    names: Table<ServiceSet, Option<Names>>,
     cost: Cost,
+}
+
+impl Draft {
+    fn has(&self, location: Id<Location>) -> bool {
+        self.locations.id(&location).is_some()
+    }
 }
 
 /// What a part of a request takes of the budgets.

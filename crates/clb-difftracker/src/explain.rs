@@ -3,13 +3,14 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::address::{Address, QueueKey, Urgency, Work};
+use crate::address::{Address, Work};
 use crate::batch::{InFlight, Lane};
 use crate::change::{PodRef, Source};
 use crate::ids::{Ip, IpFamily, NodeName, ObjectKey, ServiceId, Timestamp};
 use crate::latency::Latency;
 use crate::lifecycle::Step;
 use crate::notice::Phase;
+use crate::queue::Queue;
 use crate::service::{Role, ServiceState, Standing, Wait};
 use crate::table::Id;
 use crate::tracker::{DiffTracker, Timer};
@@ -323,10 +324,8 @@ impl DiffTracker {
 
     /// The smallest number of an address in the queue or in flight.
     pub(crate) fn oldest_waiting(&self) -> Option<u64> {
-        let first_addition = QueueKey { urgency: Urgency::Addition, since: 0 };
-        let queue = &self.addresses.queue;
-        let queued = [queue.range(..first_addition).next(), queue.range(first_addition..).next()];
-        let queued = queued.into_iter().flatten().map(|(key, _)| key.since);
+        let queues = [&self.addresses.withdrawals, &self.addresses.additions];
+        let queued = queues.into_iter().filter_map(Queue::oldest);
         let moves = self.in_flight.values().flat_map(|flying| match flying {
             InFlight::Addresses(batch) => batch.moves.as_slice(),
             InFlight::Resource { .. }

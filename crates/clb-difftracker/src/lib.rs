@@ -70,6 +70,7 @@ mod observation;
 mod operation;
 mod outcome;
 mod pod;
+mod queue;
 mod reading;
 mod retry;
 mod service;

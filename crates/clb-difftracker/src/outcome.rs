@@ -325,15 +325,7 @@ impl DiffTracker {
 
     fn on_addresses_outcome(&mut self, operation: OperationId, batch: AddressBatch, outcome: Outcome) {
         let AddressBatch { suspected, moves, locations } = batch;
-        let named = moves.iter().flat_map(Move::named);
-        let held = moves.iter().flat_map(|step| &step.before).flat_map(|held| held.services.iter().copied());
-        let mut services: Vec<_> = Vec::new();
-        for service in named.chain(held) {
-            // Neighbours mostly name the same.
-            if services.last() != Some(&service) {
-                services.push(service);
-            }
-        }
+        let mut services = Vec::new();
         let is_done = matches!(outcome, Outcome::Succeeded(_));
         let touched = self.next_number();
         locations.iter().for_each(|&location| self.locations[location].touched = touched);
@@ -357,11 +349,15 @@ impl DiffTracker {
                     // Those that were in doubt were sent whole.
                     locations.iter().for_each(|&location| self.locations[location].in_doubt = false);
                 }
-                moves.iter().for_each(|step| self.replace_holdings(step, step.applied()));
+                for step in &moves {
+                    self.replace_holdings(step, step.applied(), &mut services);
+                }
                 None
             }
             Outcome::Failed(failure) => {
-                moves.iter().for_each(|step| self.replace_holdings(step, step.before.clone()));
+                for step in &moves {
+                    self.replace_holdings(step, step.before.clone(), &mut services);
+                }
                 Some(failure)
             }
             Outcome::Unknown(failure) => {
@@ -379,6 +375,7 @@ impl DiffTracker {
                 }
                 (Blame::Content, [step]) => {
                     if failure.kind == FailureKind::NotFound {
+                        services.extend(step.named());
                         self.doubt_registrations(step);
                     }
                     self.quarantine(step, &failure)
@@ -407,13 +404,13 @@ impl DiffTracker {
     }
 
     /// Takes in what the locations of a request hold of an address. What others were meanwhile observed to hold stays.
-    fn replace_holdings(&mut self, step: &Move, mut holdings: Holdings) {
+    fn replace_holdings(&mut self, step: &Move, mut holdings: Holdings, unnamed: &mut Vec<Id<ServiceState>>) {
         let is_elsewhere = |place| !step.locations().any(|location| location == place);
         if self.addresses.places(step.address).any(is_elsewhere) {
             let held = self.addresses.holdings(step.address).into_iter();
             holdings.extend(held.filter(|held| is_elsewhere(held.location)));
         }
-        self.set_holdings(step.address, &holdings);
+        self.set_holdings(step.address, &holdings, unnamed);
     }
 
     /// Leaves an address out until it changes, or for long.

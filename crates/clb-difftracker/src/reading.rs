@@ -164,7 +164,8 @@ impl DiffTracker {
         }
         holdings.retain(|held| held.location != location);
         holdings.extend(holding);
-        self.set_holdings(address, &holdings);
+        // All services are refreshed in the end.
+        self.set_holdings(address, &holdings, &mut Vec::new());
         self.refresh_address(address);
         self.forget_address(address);
     }

@@ -149,7 +149,7 @@ impl DiffTracker {
             pods: self.pod_snapshots(),
             nodes: self.node_snapshots(),
             locations_in_doubt,
-            address_queue: self.addresses.queue.values().map(|&id| self.ip(id)).collect(),
+            address_queue: self.addresses.in_queue().map(|id| self.ip(id)).collect(),
             registration_queue: self.registration_queue.values().copied().map(name).collect(),
             resource_queue: self.resource_queue.values().copied().map(name).collect(),
             object_queue: self.object_queue.values().map(|subject| self.object_key(*subject)).collect(),

@@ -95,6 +95,11 @@ impl<K: Eq + Hash + Clone, V: Default> Table<K, V> {
         self.rows.iter().map(|(row, (key, value))| (Id::of(row), key, value))
     }
 
+    /// All rows, likewise.
+    pub(crate) fn into_rows(self) -> impl Iterator<Item = (K, V)> {
+        self.rows.into_iter().map(|(_, row)| row)
+    }
+
     /// The number of rows.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()

@@ -10,6 +10,7 @@ mod driving;
 mod executor;
 mod fake;
 mod gateway;
+mod nodes;
 mod outbound;
 mod ownership;
 mod pods;

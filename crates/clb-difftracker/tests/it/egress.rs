@@ -1,8 +1,8 @@
 //! Pods that leave through NAT gateways of their own, behaviour by behaviour, named after the scenario where one asks for it.
 
 use clb_difftracker::{
-    Action, AddressesUpdate, Change, EgressName, EgressNameError, Explanation, FailureKind, Intent, IpFamily,
-    NatGateway, Notice, PodRequest, Registration, RegistrationUpdate, ResourceRequest, Source,
+    Action, AddressesUpdate, Change, Config, EgressName, EgressNameError, Explanation, FailureKind, Intent,
+    IpFamily, NatGateway, Notice, PodRequest, Registration, RegistrationUpdate, ResourceRequest, Source,
 };
 
 use crate::steps::{id, spec};
@@ -49,6 +49,7 @@ fn eg_10_the_last_pod_takes_the_nat_gateway_with_it_and_is_released_when_its_add
     let mut world = leaving();
     let from = world.taken.len();
     world.response([pod("a", "gw", false, &[("10.0.0.1", "n1")])]);
+    // nw_11: the reference to the NAT gateway first, then the one to the ServiceGateway; nd_13: there is no IPv6 to remove.
     let expected = [
         addresses(&[("192.168.0.1", AddressesUpdate::Remove)]),
         // It does not wait for the NAT gateway.
@@ -82,6 +83,89 @@ fn eg_12_one_of_several_pods_is_released_when_all_its_addresses_are_out_and_the_
     world.settle();
     assert_eq!(world.writes(from), [release("a")]);
     assert_eq!(world.azure.nat_gateways.len(), 1);
+}
+
+#[test]
+fn eg_09_a_pod_that_joins_a_nat_gateway_goes_in_at_once() {
+    let mut world = leaving();
+    let joined = AddressesUpdate::Merge(named(&[("10.0.0.2", &[egress_id("gw")])]));
+    let response = world.response([leaves("b", "gw", &[("10.0.0.2", "n1")])]);
+    assert_eq!(response, [addresses(&[("192.168.0.1", joined)])]);
+}
+
+#[test]
+fn eg_20_a_pod_that_came_and_went_before_anything_was_done_leaves_no_trace() {
+    let mut world = world();
+    world.tell(node("n1", "192.168.0.1"));
+    world.tell(leaves("a", "gw", &[("10.0.0.1", "n1")]));
+    assert_eq!(world.response([Change::PodGone(pod_ref("a"))]), []);
+    assert_eq!(world.writes(0), []);
+}
+
+#[test]
+fn eg_23_of_the_pods_that_wait_for_a_nat_gateway_one_leaves_and_the_others_go_in() {
+    for steps in 0..3 {
+        let mut world = world();
+        world.change(node("n1", "192.168.0.1"));
+        world.change(leaves("a", "gw", &[("10.0.0.1", "n1")]));
+        world.change(leaves("b", "gw", &[("10.0.0.2", "n1")]));
+        (0..steps).for_each(|_| world.complete(0, End::Succeeds));
+        world.change(pod("a", "gw", false, &[]));
+        // Nothing of it is in NRP: it need not wait.
+        assert_eq!(world.writes(0).last(), Some(&release("a")));
+        world.settle();
+        assert_eq!(world.actions(0).last(), Some(&addresses(&[("192.168.0.1", gw("10.0.0.2", "gw"))])));
+    }
+}
+
+#[test]
+fn eg_24_a_pod_that_goes_twice_goes_once() {
+    let mut world = settled([
+        node("n1", "192.168.0.1"),
+        leaves("a", "gw", &[("10.0.0.1", "n1")]),
+        leaves("b", "gw", &[("10.0.0.2", "n1")]),
+    ]);
+    let from = world.taken.len();
+    let gone = pod("a", "gw", false, &[("10.0.0.1", "n1")]);
+    let withdrawn = addresses(&[("192.168.0.1", AddressesUpdate::Merge(named(&[("10.0.0.1", &[])])))]);
+    assert_eq!(world.response([gone.clone(), gone.clone()]), [withdrawn]);
+    // eg_32: told once more when it has none.
+    assert_eq!(world.response([gone, pod("a", "gw", false, &[]), Change::PodGone(pod_ref("a"))]), []);
+    assert_eq!(world.writes(from), [release("a")]);
+    assert!(world.azure.names(&egress_id("gw")));
+}
+
+#[test]
+fn eg_07_both_addresses_of_a_pod_are_under_locations_of_their_families_and_leave_together() {
+    let Change::NodeApplied(mut dual) = node("n1", "192.168.0.1") else { unreachable!() };
+    dual.ipv6 = Some("fd01::1".parse().unwrap());
+    let both = &[("10.0.0.1", "n1"), ("fd00::1", "n1")];
+    let mut world = settled([Change::NodeApplied(dual), leaves("a", "gw", both)]);
+    let arrived = [("192.168.0.1", gw("10.0.0.1", "gw")), ("fd01::1", gw("fd00::1", "gw"))];
+    assert_eq!(world.actions(0).last(), Some(&addresses(&arrived)));
+    let left = [("192.168.0.1", AddressesUpdate::Remove), ("fd01::1", AddressesUpdate::Remove)];
+    assert_eq!(world.response([pod("a", "gw", false, both)]).first(), Some(&addresses(&left)));
+}
+
+#[test]
+fn nd_12_the_nat_gateway_of_a_dual_stack_cluster_has_both_families_whatever_its_pods_have() {
+    let Change::NodeApplied(mut dual) = node("n1", "192.168.0.1") else { unreachable!() };
+    dual.ipv6 = Some("fd01::1".parse().unwrap());
+    let mut world = settled([Change::NodeApplied(dual), leaves("a", "gw", &[("10.0.0.1", "n1")])]);
+    let both = NatGateway::Attached { ipv6: true };
+    assert_eq!(world.azure.nat_gateways[&egress_id("gw")], both);
+    // rs_28: so it is found by another process; rs_23: which has nothing to do.
+    let from = world.taken.len();
+    world.restart(Config::default(), 0);
+    world.settle();
+    assert_eq!(world.actions(from), []);
+    // eg_53: and so it is when it is made again.
+    world.change(pod("a", "gw", false, &[]));
+    (0..3).for_each(|_| world.complete(0, End::Succeeds));
+    world.response([leaves("b", "gw", &[("10.0.0.2", "n1")])]);
+    assert_eq!(world.azure.nat_gateways[&egress_id("gw")], both);
+    world.response([pod("b", "gw", false, &[])]);
+    assert_eq!(world.azure, crate::azure::Azure::default());
 }
 
 #[test]
@@ -171,7 +255,7 @@ fn eg_35_a_label_that_changes_moves_all_addresses_and_the_finalizer_stays() {
 fn eg_34_a_label_that_is_taken_off_a_living_pod_drains_it_and_releases_it() {
     let mut world = leaving();
     let from = world.taken.len();
-    // Seen through a selector, the pod is gone; in the cluster it lives on.
+    // eg_33: a label without a value is none. Seen through a selector, the pod is gone; in the cluster it lives on.
     world.tracker.handle_change(Change::PodGone(pod_ref("a")), world.now);
     world.cluster.apply(pod("a", "", true, &[("10.0.0.1", "n1")]));
     world.drain();

@@ -5,7 +5,9 @@
 mod azure;
 mod cluster;
 mod egress;
+mod endpoints;
 mod explorer;
+mod failures;
 mod objects;
 mod properties;
 mod restore;

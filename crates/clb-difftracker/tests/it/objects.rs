@@ -63,6 +63,58 @@ fn sl_07_nothing_is_made_in_azure_while_the_finalizers_are_not_confirmed() {
 }
 
 #[test]
+fn sl_08_a_service_that_went_before_its_finalizers_were_written_leaves_azure_alone() {
+    let mut world = slow_world();
+    world.change(wanted(A, &[80]));
+    world.change(Change::ServiceGone(id(A)));
+    // fn_03: whoever has the name now is not written on.
+    world.complete(0, End::Fails(FailureKind::NotFound));
+    world.settle();
+    assert_eq!(world.all_actions(0), [write(A, ServiceRequest::AddFinalizers)]);
+    assert_eq!(world.tracker.status(&id(A)), None);
+}
+
+#[test]
+fn sl_23_finalizers_that_cannot_be_removed_are_tried_again_until_they_can() {
+    for kind in [FailureKind::Conflict, FailureKind::Transient, FailureKind::Forbidden] {
+        let mut world = serving();
+        world.change(service(A, Intent::None));
+        (0..4).for_each(|_| world.complete(0, End::Succeeds));
+        let remove = [write(A, ServiceRequest::RemoveFinalizers)];
+        for _ in 0..15 {
+            assert_eq!(world.flying(), remove, "{kind:?}");
+            world.complete(0, End::Fails(kind));
+            assert_eq!(world.flying(), [], "{kind:?}");
+            world.pass_time();
+        }
+        // fn_15: all the while nothing of it is in Azure.
+        assert_eq!(world.azure, crate::azure::Azure::default());
+        world.settle();
+    }
+    // fn_09: an object that is not there has none.
+    let mut world = serving();
+    world.change(service(A, Intent::None));
+    (0..4).for_each(|_| world.complete(0, End::Succeeds));
+    world.tell(Change::ServiceGone(id(A)));
+    world.complete(0, End::Fails(FailureKind::NotFound));
+    assert_eq!((world.flying(), world.tracker.status(&id(A))), (vec![], None));
+}
+
+#[test]
+fn eg_56_a_finalizer_that_somebody_took_off_a_pod_is_put_back() {
+    let mut world = slow_world();
+    world.change(node("n1", "192.168.0.1"));
+    world.change(leaves("a", "gw", &[("10.0.0.1", "n1")]));
+    world.settle();
+    let from = world.taken.len();
+    world.cluster.pods.get_mut(&pod_ref("a")).unwrap().has_finalizer = false;
+    world.change(leaves("a", "gw", &[("10.0.0.1", "n1")]));
+    let expected = [Action::Pod { pod: pod_ref("a"), request: PodRequest::AddFinalizer }];
+    assert_eq!(world.all_actions(from), expected);
+    world.settle();
+}
+
+#[test]
 fn sl_05_endpoints_flow_while_the_status_cannot_be_written() {
     let mut world = slow_world();
     world.change(node("n1", "192.168.0.1"));

@@ -1,14 +1,16 @@
 //! What Azure holds, read at the start or later: everything that is not as it should be is a difference like any other.
 
+use std::collections::BTreeSet;
+
 use clb_difftracker::{
     Action, AddressUpdate, AddressesUpdate, Change, Config, Explanation, Failure, FailureKind,
     GatewayRequest, Intent, IpFamily, Kind, NatGateway, Notice, Observation, ObservedLocation,
     ObservedService, Outcome, PodRequest, Registration, RegistrationUpdate, ResourceRequest, ServiceId,
-    Success,
+    ServiceRequest, Success,
 };
 
-use crate::azure::Part;
-use crate::steps::{id, spec};
+use crate::azure::{Part, ingress};
+use crate::steps::{id, rejected, spec};
 use crate::vocabulary::*;
 use crate::world::{End, World};
 
@@ -46,6 +48,65 @@ fn put_whole_inbound(world: &mut World, id: &ServiceId) {
 fn rs_31_a_restart_over_an_azure_that_is_right_writes_nothing() {
     let mut world = busy();
     assert_eq!(restarted(&mut world), []);
+}
+
+#[test]
+fn rs_04_what_changed_while_nobody_watched_is_made_up_for() {
+    let mut world = busy();
+    // rs_01, rs_02, rs_03: Services and pods come and go, and are edited.
+    world.cluster.apply(wanted(9, &[80]));
+    world.cluster.apply(slice("c", 9, &[("10.0.0.2", "n1"), ("10.0.0.4", "n1")]));
+    world.cluster.apply(service(A, Intent::None));
+    world.cluster.apply(wanted(B, &[8080]));
+    world.cluster.apply(pod("p", "gw", false, &[]));
+    world.cluster.apply(leaves("q", "other", &[("10.0.0.5", "n1")]));
+    world.cluster.apply(node("n1", "192.168.0.7"));
+    let actions = restarted(&mut world);
+    let unique: BTreeSet<_> = actions.iter().map(|action| format!("{action:?}")).collect();
+    assert_eq!(unique.len(), actions.len(), "nothing is done twice: {actions:#?}");
+    assert!(actions.contains(&put_lb(B, &[8080])));
+    assert_eq!(world.azure.load_balancers.keys().collect::<Vec<_>>(), [&id(B), &id(9)]);
+    assert_eq!(world.azure.nat_gateways.keys().collect::<Vec<_>>(), [&egress_id("other")]);
+}
+
+#[test]
+fn rs_08_a_status_that_is_missing_is_written_and_nothing_else_is() {
+    let mut world = busy();
+    world.cluster.services.get_mut(&id(A)).unwrap().ingress.clear();
+    let from = world.taken.len();
+    world.restart(Config::default(), 0);
+    world.settle();
+    let request = ServiceRequest::SetIngress(ingress(IpFamily::V4));
+    assert_eq!(world.all_actions(from), [Action::Service { service: id(A), key: name(A), request }]);
+}
+
+#[test]
+fn rs_21_a_service_that_is_rejected_now_goes_on_serving_after_a_restart() {
+    // rs_15: it is nobody's orphan.
+    let mut world = busy();
+    world.response([service(A, rejected())]);
+    assert_eq!(restarted(&mut world), []);
+    assert!(world.azure.names(&id(A)));
+    let removed = world.response([service(A, Intent::None)]);
+    assert_eq!(removed.last(), Some(&resource(A, ResourceRequest::DeletePublicIp)));
+}
+
+#[test]
+fn rs_25_of_two_pods_found_at_the_start_the_first_to_go_is_not_the_last() {
+    let mut world = busy();
+    world.response([leaves("q", "gw", &[("10.0.0.4", "n1")])]);
+    restarted(&mut world);
+    world.response([pod("p", "gw", false, &[])]);
+    assert!(world.azure.names(&egress_id("gw")));
+    world.response([pod("q", "gw", false, &[])]);
+    assert_eq!(world.azure.nat_gateways.len(), 0);
+}
+
+#[test]
+fn sl_31_a_load_balancer_found_with_other_rules_is_written_and_not_made_again() {
+    let mut world = busy();
+    world.azure.load_balancers.insert(id(A), spec(IpFamily::V4, &[1, 2, 3]));
+    assert_eq!(restarted(&mut world), [put_lb(A, &[80])]);
 }
 
 #[test]

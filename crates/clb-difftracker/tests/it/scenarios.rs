@@ -1,8 +1,9 @@
 //! Lifecycles and endpoints, behaviour by behaviour, each named after the scenario that asks for it.
 
 use clb_difftracker::{
-    AddressesUpdate, Change, Endpoint, EndpointSlice, FailureKind, Intent, IpFamily, Node, NodeName,
-    ObjectKey, Phase, RegistrationUpdate, ResourceRequest, Service, ServiceRef,
+    AddressesUpdate, Change, Endpoint, EndpointSlice, FailureKind, IdleTimeout, Intent, IpFamily,
+    LoadBalancerSpec, Node, NodeName, ObjectKey, Phase, Protocol, RegistrationUpdate, ResourceRequest, Rule,
+    Service, ServiceRef,
 };
 
 use crate::steps::{id, spec};
@@ -28,6 +29,7 @@ fn sl_01_a_service_is_made_in_order_and_addresses_come_last() {
             ("192.168.0.2", replace(&[("10.0.0.2", &[A])])),
         ]),
     ];
+    // ep_01: what came before the Service is there with it; nw_07; nw_15: locations that NRP lacks are sent whole.
     assert_eq!(actions, expected);
     assert_eq!(world.phases(A), [Some(Phase::Pending), Some(Phase::Creating), Some(Phase::Ready)]);
     let status = world.tracker.status(&id(A)).unwrap();
@@ -84,6 +86,29 @@ fn sl_09_a_port_edit_writes_the_load_balancer_and_nothing_else() {
 }
 
 #[test]
+fn sl_11_the_rules_follow_the_ports_step_by_step_and_the_address_stays() {
+    // sl_10: each write carries all rules that are wanted, those that were there before included.
+    let mut world = settled([wanted(A, &[80])]);
+    let ingress = world.tracker.status(&id(A)).unwrap().ingress;
+    for ports in [&[80, 443][..], &[443], &[443, 80, 8080], &[80]] {
+        assert_eq!(world.response([wanted(A, ports)]), [put_lb(A, ports)]);
+        assert_eq!(world.tracker.status(&id(A)).unwrap().ingress, ingress);
+    }
+}
+
+#[test]
+fn sl_15_another_protocol_on_the_same_port_is_another_rule_on_the_same_address() {
+    let with = |protocol| {
+        let [rule] = spec(IpFamily::V4, &[80]).rules().try_into().unwrap();
+        LoadBalancerSpec::new(IpFamily::V4, IdleTimeout::default(), vec![Rule { protocol, ..rule }]).unwrap()
+    };
+    let udp = with(Protocol::Udp);
+    let mut world = settled([wanted(A, &[80])]);
+    let response = world.response([service(A, Intent::LoadBalancer(udp.clone()))]);
+    assert_eq!(response, [resource(A, ResourceRequest::PutLoadBalancer(udp))]);
+}
+
+#[test]
 fn sl_12_of_rapid_edits_the_last_one_is_applied_and_those_between_are_not() {
     let mut world = settled([wanted(A, &[80])]);
     let from = world.taken.len();
@@ -108,8 +133,30 @@ fn sl_22_a_service_is_removed_in_order() {
     assert_eq!(world.response([Change::ServiceGone(id(A))]), removal);
     assert_eq!(world.phases(A).last_chunk(), Some(&[Some(Phase::Draining), Some(Phase::Deleting), None]));
     assert_eq!(world.tracker.status(&id(A)), None);
+    // sl_18: the addresses went first; nw_09: the pool next; nw_18: all of a location went as one.
     // sl_29: gone twice, or never known, is nothing.
     assert_eq!(world.response([Change::ServiceGone(id(A)), Change::ServiceGone(id(7))]), []);
+}
+
+#[test]
+fn sl_19_a_service_that_no_address_names_is_removed_at_once() {
+    let mut world = settled([wanted(A, &[80])]);
+    world.change(Change::ServiceGone(id(A)));
+    assert_eq!(world.flying(), [services(&[(A, RegistrationUpdate::ClearPool)])]);
+    world.settle();
+}
+
+#[test]
+fn sl_30_a_service_told_again_is_what_it_was() {
+    let mut world = settled([wanted(A, &[80])]);
+    world.change(wanted(A, &[81]));
+    world.complete(0, End::Fails(FailureKind::Transient));
+    let (status, deadline) = (world.tracker.status(&id(A)), world.tracker.poll_timeout());
+    let from = world.taken.len();
+    world.change(wanted(A, &[81]));
+    assert_eq!((world.tracker.status(&id(A)), world.tracker.poll_timeout()), (status, deadline));
+    assert_eq!(world.actions(from), []);
+    world.settle();
 }
 
 #[test]

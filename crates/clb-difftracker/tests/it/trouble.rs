@@ -268,6 +268,32 @@ fn a_service_that_nrp_seems_not_to_know_stays_named_until_it_is_registered_again
 }
 
 #[test]
+fn a_window_is_opened_by_the_first_to_wait_and_not_by_those_after_it() {
+    let config = Config { batch_window: Duration::from_millis(300), ..Config::default() };
+    let mut world = world_with(config);
+    let pods = |first: u8| {
+        let addresses: Vec<_> = (first..5).map(|last| format!("10.0.0.{last}")).collect();
+        slice("s", A, &addresses.iter().map(|address| (address.as_str(), "n1")).collect::<Vec<_>>())
+    };
+    [wanted(A, &[80]), node("n1", "192.168.0.1"), pods(0)].into_iter().for_each(|change| world.tell(change));
+    world.drain();
+    world.settle();
+    world.change(pods(1));
+    world.pass_time();
+    assert_eq!(world.flying().len(), 1);
+    // While it runs, two more go; for the first of them a window opens and closes.
+    world.change(pods(2));
+    world.pass_time();
+    world.change(pods(3));
+    assert_eq!(world.tracker.poll_timeout(), None);
+    let from = world.taken.len();
+    world.complete(0, End::Succeeds);
+    let both = merge(&[("10.0.0.1", &[]), ("10.0.0.2", &[])]);
+    assert_eq!(world.actions(from), [locations(&[("192.168.0.1", both)])]);
+    world.settle();
+}
+
+#[test]
 fn changes_within_a_window_share_a_call_and_calls_keep_their_distance() {
     let config = Config {
         batch_window: Duration::from_millis(300),

@@ -12,6 +12,7 @@ mod public_ip;
 mod read;
 mod resource;
 mod service_gateway;
+mod service_names;
 
 pub use gateway::{RouteTargetAddress, ServiceGateway, ServiceGatewayProperties};
 pub use load_balancer::{
@@ -24,6 +25,7 @@ pub use resource::{ProvisioningState, Resource, Sku, SubResource};
 pub(crate) use service_gateway::AddressLocationRow;
 pub use service_gateway::{
     Address, AddressLocation, AddressLocationUpdate, BackendPool, BackendPoolProperties, GatewayService,
-    Patch, ServiceNames, ServiceProperties, ServiceRequest, ServiceType, UpdateAction,
-    UpdateAddressLocations, UpdateServices,
+    Patch, ServiceProperties, ServiceRequest, ServiceType, UpdateAction, UpdateAddressLocations,
+    UpdateServices,
 };
+pub use service_names::ServiceNames;

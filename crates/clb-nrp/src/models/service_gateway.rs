@@ -1,7 +1,6 @@
 //! ServiceGateways: which services there are, and which addresses at which locations back them.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use clb_arm::ResourceId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::SubResource;
 use super::open_enum::open_enum;
 use super::read::{bool_or_false, null_as_default, optional_bool, optional_sparse, sparse};
+use super::service_names::ServiceNames;
 
 open_enum! {
     /// What becomes of what an update does not name.
@@ -251,15 +251,8 @@ pub struct Address {
     pub address: IpAddr,
     /// The names of the services, all of them registered. In a partial update, none removes the address. Addresses that back
     /// the same services can share the list.
-    #[serde(alias = "Services", default, deserialize_with = "shared_names")]
+    #[serde(alias = "Services", default)]
     pub services: ServiceNames,
-}
-
-/// A list of names that can be shared.
-pub type ServiceNames = Arc<[Arc<str>]>;
-
-fn shared_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ServiceNames, D::Error> {
-    sparse::<Arc<str>, D>(deserializer).map(Arc::from)
 }
 
 /// A location as the ServiceGateway holds it.
@@ -307,10 +300,7 @@ impl AddressRow {
         if self.services.is_empty() {
             return None;
         }
-        Some(Address {
-            address: parse_ip(&self.address)?,
-            services: self.services.into_iter().map(Arc::from).collect(),
-        })
+        Some(Address { address: parse_ip(&self.address)?, services: self.services.into_iter().collect() })
     }
 }
 

@@ -131,7 +131,7 @@ fn services() -> (UpdateServices, Value) {
 }
 
 fn locations() -> (UpdateAddressLocations, Value) {
-    let addresses = vec![Address { address: [10, 1, 0, 5].into(), services: ["a".into()].into() }];
+    let addresses = vec![Address { address: [10, 1, 0, 5].into(), services: ["a"].into_iter().collect() }];
     let update = UpdateAddressLocations {
         action: UpdateAction::PartialUpdate,
         address_locations: vec![AddressLocationUpdate {
@@ -250,7 +250,7 @@ async fn services_and_locations_are_listed_in_every_published_spelling() {
         location: location.parse().unwrap(),
         addresses: vec![Address {
             address: address.parse().unwrap(),
-            services: services.iter().map(|&service| service.into()).collect(),
+            services: services.iter().copied().collect(),
         }],
     };
     assert_eq!(

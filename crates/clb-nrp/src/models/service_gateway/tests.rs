@@ -7,7 +7,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn address(text: &str, services: &[&str]) -> Address {
-    Address { address: ip(text), services: services.iter().map(|&service| service.into()).collect() }
+    Address { address: ip(text), services: services.iter().copied().collect() }
 }
 
 #[test]
@@ -202,10 +202,8 @@ fn any_service() -> impl Strategy<Value = GatewayService> {
 }
 
 fn any_location() -> impl Strategy<Value = AddressLocationUpdate> {
-    let address =
-        (any::<IpAddr>(), prop::collection::vec("\\PC{0,12}", 0..3)).prop_map(|(address, services)| {
-            Address { address, services: services.into_iter().map(Into::into).collect() }
-        });
+    let address = (any::<IpAddr>(), prop::collection::vec("\\PC{0,12}", 0..3))
+        .prop_map(|(address, services)| Address { address, services: services.into_iter().collect() });
     (any::<IpAddr>(), any_action(), prop::collection::vec(address, 0..4)).prop_map(
         |(address_location, address_update_action, addresses)| AddressLocationUpdate {
             address_location,
