@@ -78,12 +78,16 @@ fn is_atomic_map(path: &[Step]) -> bool {
 
 /// The keys of an item, as JSON; the one key that may be left open is the protocol.
 fn keys(item: &Value, keys: &[&str]) -> String {
-    let value = |key: &str| match &item[key] {
-        Value::Null if key == "protocol" => json!("TCP"),
-        value => value.clone(),
-    };
+    let value =
+        |key: &str| if key == "protocol" && item[key].is_null() { json!("TCP") } else { item[key].clone() };
     let keys: Map<String, Value> = keys.iter().map(|key| ((*key).to_owned(), value(key))).collect();
     Value::Object(keys).to_string()
+}
+
+/// Whether an item is the value of a step.
+fn is_value(item: &Value, step: &str) -> bool {
+    let item = item.to_string();
+    item == step
 }
 
 /// Whether an item has the keys of a step.
@@ -124,7 +128,7 @@ impl Path {
         self.0.iter().try_fold(object, |at, step| match step {
             Step::Field(name) => at.get(name),
             Step::Item(keys) => at.as_array()?.iter().find(|item| is_item(item, keys)),
-            Step::Value(value) => at.as_array()?.iter().find(|item| item.to_string() == *value),
+            Step::Value(value) => at.as_array()?.iter().find(|item| is_value(item, value)),
         })
     }
 
@@ -154,7 +158,7 @@ impl Path {
                     let Some(at) = items.iter().position(|item| is_item(item, keys)) else { return };
                     if rest.is_empty() { drop(items.remove(at)) } else { remove(rest, &mut items[at]) }
                 }
-                (Step::Value(value), Value::Array(items)) => items.retain(|item| item.to_string() != *value),
+                (Step::Value(value), Value::Array(items)) => items.retain(|item| !is_value(item, value)),
                 (Step::Field(_) | Step::Item(_) | Step::Value(_), _) => {}
             }
         }

@@ -151,6 +151,11 @@ pub(super) fn parse(path: &str) -> Option<Target> {
     let owned = str::to_owned;
     match *rest {
         [] => Some(Target::Discovery(resources(group))),
+        // What limits a namespace is asked for by whoever describes one. Nothing does.
+        ["namespaces", _, "limitranges"] if group.is_empty() => Some(Target::Discovery(none("LimitRange"))),
+        ["namespaces", _, "resourcequotas"] if group.is_empty() => {
+            Some(Target::Discovery(none("ResourceQuota")))
+        }
         // The path of a namespace itself looks like the start of a path within one.
         ["namespaces", namespace, resource, ref rest @ ..] if !(resource == "status" && rest.is_empty()) => {
             let kind = kind(resource).filter(|kind| kind.is_namespaced())?;
@@ -231,6 +236,10 @@ pub(super) fn is_real(path: &str) -> bool {
         ["apis", group, _, _, ..] => OTHER_GROUPS.contains(&group),
         [..] => false,
     }
+}
+
+fn none(kind: &str) -> Value {
+    json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 }
 
 fn version() -> Value {

@@ -121,7 +121,7 @@ impl KubeSimulation {
             let documents = serde_json::Deserializer::from_str(manifests).into_iter();
             documents.collect::<Result<_, _>>().map_err(|error| error.to_string())?
         } else {
-            serde_saphyr::from_multiple(manifests).map_err(|error| error.to_string())?
+            crate::yaml::documents(manifests).map_err(|error| error.to_string())?
         };
         self.with_cluster(|cluster| documents.iter().try_for_each(|object| cluster.load(object)))?;
         Ok(documents.len())

@@ -360,7 +360,7 @@ async fn answer(State(simulation): State<KubeSimulation>, request: axum::extract
     let is_yaml = content_type.contains("yaml");
     let body = match serde_json::from_slice(&body) {
         _ if body.is_empty() => Some(Value::Null),
-        Err(_) if is_yaml => serde_saphyr::from_slice(&body).ok(),
+        Err(_) if is_yaml => crate::yaml::document(&body).ok(),
         read => read.ok(),
     };
     let (Ok(query), Some(body)) = (query, body) else {

@@ -234,9 +234,14 @@ impl Cluster {
             object["status"] = Value::Null;
         }
         let status = Some(object["status"].clone()).filter(|status| is_kept && status.is_object());
+        let generation =
+            Some(object["metadata"]["generation"].clone()).filter(|held| is_kept && held.is_u64());
         self.set_defaults(kind, &mut object, former.as_deref());
         if let Some(status) = status {
             object["status"] = status;
+        }
+        if let Some(generation) = generation {
+            object["metadata"]["generation"] = generation;
         }
         validate::object(&key, &object, if is_kept { None } else { former.as_deref() })?;
         match former {

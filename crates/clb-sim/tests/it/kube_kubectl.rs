@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 struct Kubectl {
     folder: PathBuf,
-    _simulator: KubeSimulator,
+    simulator: KubeSimulator,
 }
 
 impl Drop for Kubectl {
@@ -23,14 +23,14 @@ impl Kubectl {
     /// `None`, and the reason said, without a `kubectl`.
     async fn start(name: &str) -> Option<Self> {
         if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
-            eprintln!("skipped: there is no kubectl");
+            eprintln!("skipped: there is no kubectl on the PATH");
             return None;
         }
         let simulator = KubeSimulator::start(KubeConfig::default()).await.unwrap();
         let folder = std::env::temp_dir().join(format!("clb-sim-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("config"), simulator.kubeconfig()).unwrap();
-        Some(Self { folder, _simulator: simulator })
+        Some(Self { folder, simulator })
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -67,13 +67,17 @@ impl Kubectl {
         std::fs::write(self.folder.join("object.json"), object.to_string()).unwrap();
     }
 
-    fn watch(&self, resource: &str) -> (Child, impl Iterator<Item = String>) {
+    /// Listens to a resource, from before anything else happens.
+    async fn watch(&self, resource: &str) -> (Child, impl Iterator<Item = String>) {
+        let mut calls = self.simulator.subscribe();
+        let form = "jsonpath={.type} {.object.metadata.name}{\"\\n\"}";
         let mut child = self
-            .command(&["get", resource, "-A", "--watch", "--output-watch-events", "-o", "name"])
+            .command(&["get", resource, "-A", "--watch", "--output-watch-events", "-o", form])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        while calls.recv().await.unwrap().call.verb != "WATCH" {}
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         (child, lines)
     }
@@ -102,7 +106,7 @@ fn objects() -> [Value; 7] {
         object(
             "discovery.k8s.io/v1",
             "EndpointSlice",
-            json!({"addressType": "IPv4", "ports": [{"name": "", "port": 80}],
+            json!({"addressType": "IPv4", "ports": [{"name": "", "port": 80, "protocol": "TCP"}],
                 "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true}}]}),
         ),
         object(
@@ -129,7 +133,7 @@ async fn kubectl_applies_gets_describes_patches_watches_and_deletes_every_kind()
             None => kind.clone(),
         };
         let named = format!("{resource}/web");
-        let (mut watching, mut events) = kubectl.watch(&kind);
+        let (mut watching, mut events) = kubectl.watch(&kind).await;
         let apply: &[&str] = if is_server_side {
             &["apply", "--server-side", "-f", "object.json"]
         } else {
@@ -156,7 +160,7 @@ async fn kubectl_applies_gets_describes_patches_watches_and_deletes_every_kind()
         );
         kubectl.run(&["delete", &kind, "web", "--grace-period=0", "--force"]);
         assert!(kubectl.refused(&["get", &kind, "web"]).contains("not found"));
-        assert_eq!(events.find(|event| event.contains("web")).unwrap(), format!("ADDED      {named}"));
+        assert_eq!(events.find(|event| event.contains("web")).unwrap(), "ADDED web");
         watching.kill().unwrap();
         watching.wait().unwrap();
     }

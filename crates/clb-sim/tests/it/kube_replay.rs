@@ -43,23 +43,22 @@ fn held<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned>(
 }
 
 fn assert_holds(simulation: &KubeSimulation, lists: FinalLists) {
-    let expected = |objects: Vec<Value>| objects;
-    assert_eq!(
-        held::<k8s_openapi::api::core::v1::Service>(simulation, Kind::Service),
-        expected(lists.services.into_iter().map(plain).collect())
-    );
-    assert_eq!(
-        held::<k8s_openapi::api::discovery::v1::EndpointSlice>(simulation, Kind::EndpointSlice),
-        expected(lists.endpoint_slices.into_iter().map(plain).collect())
-    );
-    assert_eq!(
-        held::<k8s_openapi::api::core::v1::Node>(simulation, Kind::Node),
-        expected(lists.nodes.into_iter().map(plain).collect())
-    );
-    assert_eq!(
-        held::<k8s_openapi::api::core::v1::Pod>(simulation, Kind::Pod),
-        expected(lists.pods.into_iter().map(plain).collect())
-    );
+    fn assert_kind<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned>(
+        simulation: &KubeSimulation,
+        kind: Kind,
+        expected: Vec<K>,
+    ) {
+        let held = held::<K>(simulation, kind);
+        let expected: Vec<Value> = expected.into_iter().map(plain).collect();
+        for (held, expected) in held.iter().zip(&expected) {
+            assert_eq!(held, expected);
+        }
+        assert_eq!(held.len(), expected.len(), "{kind:?}");
+    }
+    assert_kind(simulation, Kind::Service, lists.services);
+    assert_kind(simulation, Kind::EndpointSlice, lists.endpoint_slices);
+    assert_kind(simulation, Kind::Node, lists.nodes);
+    assert_kind(simulation, Kind::Pod, lists.pods);
 }
 
 #[tokio::test]

@@ -92,13 +92,16 @@ core.create_namespaced_pod("shop", {"metadata": {"name": "p"}, "spec": {"contain
 event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "shop"}}
 core.create_namespaced_event("shop", event)
 discovery.create_namespaced_endpoint_slice(
-    "shop", {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.0.1"]}]}
+    "shop",
+    {"metadata": {"name": "s"}, "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": ["10.1.0.1"]}]},
 )
 coordination.create_namespaced_lease("shop", {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}})
 assert core.list_node().items[0].status.addresses[0].address == "10.0.0.1"
 assert core.read_namespaced_pod("p", "shop").status.phase == "Pending"
 assert core.list_namespaced_event("shop").items[0].involved_object.name == "p"
-assert discovery.list_namespaced_endpoint_slice("shop").items[0].endpoints[0].addresses == ["10.1.0.1"]
+endpoint_slice = discovery.list_namespaced_endpoint_slice("shop").items[0]
+assert endpoint_slice.endpoints[0].addresses == ["10.1.0.1"]
+assert (endpoint_slice.ports[0].name, endpoint_slice.ports[0].protocol) == ("", "TCP")
 assert coordination.read_namespaced_lease("l", "shop").spec.holder_identity == "me"
 core.delete_collection_namespaced_service("default")
 assert core.list_namespaced_service("default").items == []
