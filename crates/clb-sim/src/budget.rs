@@ -53,7 +53,7 @@ impl Class {
         match method {
             Method::Get => Self::Reads,
             Method::Delete => Self::Deletes,
-            Method::Put | Method::Post | Method::Other(_) => Self::Writes,
+            Method::Put | Method::Post | Method::Patch | Method::Other(_) => Self::Writes,
         }
     }
 

@@ -38,7 +38,7 @@ pub enum CallKind {
     Delete,
     /// Any read.
     Get,
-    /// What is none of these, and is refused.
+    /// None of these: a PATCH, or what is not modelled.
     Other,
 }
 
@@ -102,7 +102,7 @@ fn kind(method: &Method, path: &str) -> CallKind {
         Method::Post if action.eq_ignore_ascii_case("updateAddressLocations") => {
             CallKind::UpdateAddressLocations
         }
-        Method::Post | Method::Other(_) => CallKind::Other,
+        Method::Post | Method::Patch | Method::Other(_) => CallKind::Other,
     }
 }
 

@@ -13,6 +13,8 @@ pub enum Method {
     Delete,
     /// Asks for an action.
     Post,
+    /// Changes a part.
+    Patch,
     /// Any other. None is modelled.
     Other(String),
 }
@@ -26,6 +28,7 @@ impl Method {
             Self::Put => "PUT",
             Self::Delete => "DELETE",
             Self::Post => "POST",
+            Self::Patch => "PATCH",
             Self::Other(name) => name,
         }
     }
@@ -39,6 +42,7 @@ impl From<&str> for Method {
             "PUT" => Self::Put,
             "DELETE" => Self::Delete,
             "POST" => Self::Post,
+            "PATCH" => Self::Patch,
             other => Self::Other(other.to_owned()),
         }
     }

@@ -10,7 +10,7 @@ pub(crate) enum Target<'a> {
     /// One resource.
     Resource { scope: Scope<'a>, kind: Kind, name: &'a str },
     /// A part of a ServiceGateway, or an action on it.
-    Gateway { name: &'a str, part: &'a str },
+    Gateway { scope: Scope<'a>, name: &'a str, part: &'a str },
     /// A long-running operation, as `Azure-AsyncOperation` names it.
     Operation { id: &'a str },
     /// The same as `Location` names it.
@@ -82,7 +82,7 @@ pub(crate) fn parse(path: &str) -> Option<Target<'_>> {
     match segments[7..] {
         [] => Some(Target::Collection { scope, kind }),
         [name] => Some(Target::Resource { scope, kind, name }),
-        [name, part] if kind == Kind::ServiceGateway => Some(Target::Gateway { name, part }),
+        [name, part] if kind == Kind::ServiceGateway => Some(Target::Gateway { scope, name, part }),
         [..] => None,
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(parse(&at("publicIPAddresses")), Some(Target::Collection { scope, kind: Kind::PublicIp }));
         assert_eq!(
             parse(&at("serviceGateways/gw/updateServices")),
-            Some(Target::Gateway { name: "gw", part: "updateServices" })
+            Some(Target::Gateway { scope, name: "gw", part: "updateServices" })
         );
         assert_eq!(
             parse("/subscriptions/S/providers/Microsoft.Network/locations/l/operations/7"),

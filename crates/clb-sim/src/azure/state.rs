@@ -105,7 +105,10 @@ impl Azure {
             Target::Operation { id } if is_read => self.poll_status(id),
             Target::OperationResult { id } if is_read => self.poll_result(id),
             Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
-            Target::Subscription { subscription, kind } if is_read && kind != Kind::ServiceGateway => {
+            Target::Subscription { subscription, kind: Kind::ServiceGateway } if is_read => {
+                self.page(request, self.all_service_gateways(subscription))
+            }
+            Target::Subscription { subscription, kind } if is_read => {
                 self.page(request, self.below(kind, &format!("/subscriptions/{subscription}/")))
             }
             Target::Operation { .. }
@@ -113,14 +116,23 @@ impl Azure {
             | Target::Collection { .. }
             | Target::Subscription { .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } if is_read => self.get(scope, kind, name),
-            Target::Resource { kind: Kind::ServiceGateway, .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } => match request.method {
+                Method::Put if kind == Kind::ServiceGateway => self.put_service_gateway(request, scope, name),
+                Method::Delete if kind == Kind::ServiceGateway => {
+                    self.delete_service_gateway(request, scope, name)
+                }
                 Method::Put => self.put(request, scope, kind, name),
                 Method::Delete => self.delete(request, &scope.id(kind, name), kind),
+                Method::Patch => self.update_tags(request, scope, kind, name),
                 Method::Get | Method::Post | Method::Other(_) => Err(not_modelled()),
             },
-            Target::Gateway { name, .. } if !name.eq_ignore_ascii_case(&self.config.service_gateway) => {
-                Err(not_found(name, Kind::ServiceGateway))
+            Target::Gateway { scope, name, part } if !self.holds_services(name) => {
+                let is_part = ["services", "addressLocations"].iter().any(|it| it.eq_ignore_ascii_case(part));
+                match self.service_gateway(scope, name) {
+                    None => Err(not_found(name, Kind::ServiceGateway)),
+                    Some(_) if is_read && is_part => self.page(request, Vec::new()),
+                    Some(_) => Err(not_modelled()),
+                }
             }
             Target::Gateway { part, .. } => match (&request.method, part.to_ascii_lowercase().as_str()) {
                 (Method::Get, "services") => self.page(request, self.gateway.services_body()),
@@ -140,13 +152,13 @@ impl Azure {
 
     fn collection(&self, scope: Scope<'_>, kind: Kind) -> Vec<Value> {
         if kind == Kind::ServiceGateway {
-            return vec![self.service_gateway(scope)];
+            return self.service_gateways(scope);
         }
         self.below(kind, &scope.id(kind, ""))
     }
 
     /// The resources of a kind whose ids begin like this.
-    fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
+    pub(super) fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
         let prefix = prefix.to_ascii_lowercase();
         let first = (kind, prefix.clone());
         let items = self.resources.range(first..);

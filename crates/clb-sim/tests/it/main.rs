@@ -26,6 +26,7 @@ mod public_ips;
 mod python;
 mod recordings;
 mod requests;
+mod service_gateways;
 mod services;
 mod support;
 mod view;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clb_sim::azure::{AzureConfig, Completion};
 use clb_sim::kube::{KubeConfig, KubeSimulator};
+use clb_sim::{Simulator, SimulatorConfig};
 
 /// The interpreter, if it has the package; the reason is said if not.
 fn python(package: &str) -> Option<PathBuf> {
@@ -36,4 +38,16 @@ async fn the_kubernetes_client_lists_watches_and_patches() {
     assert_runs(&python, "kubernetes_client.py", kubeconfig.to_str().unwrap());
     std::fs::remove_file(kubeconfig).unwrap();
     simulator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_azure_sdk_creates_reads_lists_updates_and_deletes() {
+    let Some(python) = python("azure.mgmt.network") else { return };
+    for completion in [Completion::Immediate, Completion::Polled] {
+        let azure = AzureConfig { page_size: 3, completion, ..AzureConfig::default() };
+        let config = SimulatorConfig { azure, requires_token: true, ..SimulatorConfig::default() };
+        let simulator = Simulator::start(config).await.unwrap();
+        assert_runs(&python, "azure_network.py", &simulator.endpoint());
+        simulator.shutdown().await;
+    }
 }
