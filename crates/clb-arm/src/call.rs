@@ -1,9 +1,14 @@
 //! What one logical call carries through all the requests it takes.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use uuid::Uuid;
 
-/// The identity of one logical call, which may take several requests: the first one, polls, a final read, pages.
+use crate::deadline::Deadline;
+
+/// The identity of one logical call, which may take several requests: the first one, polls, a final read, pages; and how long
+/// all of them may take.
 ///
 /// The client request id travels with each of them as `x-ms-client-request-id` and stands in Azure's own logs, so
 /// that one id finds everything a caller's operation did.
@@ -11,6 +16,7 @@ use uuid::Uuid;
 pub struct CallContext {
     client_request_id: String,
     header: HeaderValue,
+    deadline: Deadline,
 }
 
 impl CallContext {
@@ -24,7 +30,7 @@ impl CallContext {
             return Err(InvalidClientRequestId { text: client_request_id });
         }
         match HeaderValue::from_str(&client_request_id) {
-            Ok(header) => Ok(Self { client_request_id, header }),
+            Ok(header) => Ok(Self { client_request_id, header, deadline: Deadline::default() }),
             Err(_) => Err(InvalidClientRequestId { text: client_request_id }),
         }
     }
@@ -33,6 +39,23 @@ impl CallContext {
     #[must_use]
     pub fn random() -> Self {
         Self::from(Uuid::new_v4())
+    }
+
+    /// The same call, with no more time than `timeout` from now on; what the client's
+    /// [`call_timeout`](crate::ArmClientBuilder::call_timeout) says stays the most that it has.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        self.until(Deadline::after(timeout))
+    }
+
+    /// The same call, with this deadline if it has no earlier one.
+    pub(crate) fn until(mut self, deadline: Deadline) -> Self {
+        self.deadline = self.deadline.min(deadline);
+        self
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.deadline
     }
 
     /// The id, as it is sent.
@@ -51,7 +74,7 @@ impl From<Uuid> for CallContext {
         let client_request_id = id.to_string();
         #[allow(clippy::expect_used, reason = "a hyphenated UUID is hexadecimal digits and hyphens")]
         let header = HeaderValue::from_str(&client_request_id).expect("a UUID is visible ASCII");
-        Self { client_request_id, header }
+        Self { client_request_id, header, deadline: Deadline::default() }
     }
 }
 

@@ -4,25 +4,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
-use tracing::{Instrument, field};
 use url::Url;
 
-use crate::error::{CORRELATION_ID, REQUEST_ID, header};
-use crate::limiter::Key;
-use crate::paging::Page;
+use crate::deadline::Deadline;
+use crate::paging::Pager;
 use crate::request::http_request;
 use crate::{
-    CallContext, Credential, Endpoint, Error, ErrorKind, Limiter, MAX_PAGES, PollSchedule, Request, Result,
-    RetryPolicy, SavedOperation, Step, Transport, TransportError,
+    CallContext, Credential, Endpoint, Error, ErrorKind, Limiter, Pages, PollSchedule, Request, Result,
+    RetryPolicy, SavedOperation, Step, Transport,
 };
+
+mod exchange;
 
 /// How long a long-running operation is followed before its outcome counts as unknown. The slowest that this
 /// workspace starts, a NAT gateway, takes a few minutes; whoever repeats the call later learns how it went.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// How long a whole call may take: an operation that is followed for [`OPERATION_TIMEOUT`], and what comes before and after
+/// it with its retries. A list that takes longer is not one that a server means to finish.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// What the server's logs know this client as.
 const DEFAULT_USER_AGENT: &str = concat!("clb-arm/", env!("CARGO_PKG_VERSION"));
@@ -43,6 +45,7 @@ struct Inner {
     user_agent: HeaderValue,
     schedule: PollSchedule,
     operation_timeout: Duration,
+    call_timeout: Duration,
     retry_policy: RetryPolicy,
     limiter: Option<Limiter>,
     wall_clock: fn() -> SystemTime,
@@ -74,6 +77,15 @@ impl ArmClientBuilder {
     /// With another limit, instead of 10 minutes, to how long a long-running operation is followed.
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.0.operation_timeout = timeout;
+        self
+    }
+
+    /// With another limit, instead of 15 minutes, to how long one call takes in all: every attempt, wait, poll and page of it.
+    /// At that moment it fails, as [`ErrorKind::NotSent`] if that is certain, and otherwise as any request whose answer did not
+    /// come. A single call can have less with [`CallContext::with_timeout`], and one attempt has less by itself
+    /// ([`HttpTransport::with_attempt_timeout`](crate::HttpTransport::with_attempt_timeout)).
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.0.call_timeout = timeout;
         self
     }
 
@@ -123,10 +135,17 @@ impl ArmClient {
             user_agent: HeaderValue::from_static(DEFAULT_USER_AGENT),
             schedule: PollSchedule::default(),
             operation_timeout: OPERATION_TIMEOUT,
+            call_timeout: CALL_TIMEOUT,
             retry_policy: RetryPolicy::NONE,
             limiter: None,
             wall_clock: SystemTime::now,
         })
+    }
+
+    /// Where it sends its requests.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
     }
 
     /// Reads one resource.
@@ -134,9 +153,9 @@ impl ArmClient {
     /// # Errors
     /// Of kind [`ErrorKind::NotFound`] when it is not there, and of any other.
     pub async fn get<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
-        let request = request.method(Method::GET);
-        let answer = self.send(&request, request.to_http(&self.0.endpoint)?).await?;
-        decode(&request, &answer)
+        let request = self.begin(request.method(Method::GET));
+        let http = request.to_http(&self.0.endpoint)?;
+        self.fetch(&request, http).await.map(|(resource, _)| resource)
     }
 
     /// Creates or replaces a resource, waits until that is done, and returns what it has become.
@@ -144,7 +163,7 @@ impl ArmClient {
     /// # Errors
     /// Of any kind; see [`Error::may_have_been_applied`].
     pub async fn put<T: DeserializeOwned>(&self, request: Request, body: Vec<u8>) -> Result<T> {
-        let request = request.method(Method::PUT).json(body);
+        let request = self.begin(request.method(Method::PUT).json(body));
         let answer = self.run(&request).await?;
         decode(&request, &answer)
     }
@@ -154,7 +173,7 @@ impl ArmClient {
     /// # Errors
     /// Of any kind; see [`Error::may_have_been_applied`].
     pub async fn patch<T: DeserializeOwned>(&self, request: Request, body: Vec<u8>) -> Result<T> {
-        let request = request.method(Method::PATCH).json(body);
+        let request = self.begin(request.method(Method::PATCH).json(body));
         let answer = self.run(&request).await?;
         decode(&request, &answer)
     }
@@ -164,7 +183,7 @@ impl ArmClient {
     /// # Errors
     /// Of any kind; see [`Error::may_have_been_applied`].
     pub async fn delete(&self, request: Request) -> Result<()> {
-        match self.run(&request.method(Method::DELETE)).await {
+        match self.run(&self.begin(request.method(Method::DELETE))).await {
             Ok(_) => Ok(()),
             // By status, not kind: a refused or failed deletion can also be about something else that is missing.
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) && !error.may_have_been_applied() => {
@@ -179,34 +198,30 @@ impl ArmClient {
     /// # Errors
     /// Of any kind; see [`Error::may_have_been_applied`].
     pub async fn post_action(&self, request: Request, body: Vec<u8>) -> Result<Vec<u8>> {
-        let request = request.method(Method::POST).json(body);
+        let request = self.begin(request.method(Method::POST).json(body));
         self.run(&request).await.map(Response::into_body)
     }
 
     /// Reads a whole list, page by page. There are no partial lists: if one page fails, the call fails.
     ///
     /// # Errors
-    /// Of any kind; [`ErrorKind::Transient`] when the pages lead to another host, or there are more than
-    /// [`MAX_PAGES`] of them.
+    /// Of any kind; [`ErrorKind::Transient`] when the pages lead to another host or in a circle, or there are more than
+    /// [`MAX_PAGES`](crate::MAX_PAGES) of them.
     pub async fn list<T: DeserializeOwned>(&self, request: Request) -> Result<Vec<T>> {
-        let request = request.method(Method::GET);
-        let mut next = request.to_http(&self.0.endpoint)?;
+        let mut pager = Pager::new(self.clone(), self.begin(request.method(Method::GET)));
         let mut items = Vec::new();
-        for _ in 0..MAX_PAGES {
-            let answer = self.send(&request, next).await?;
-            let page: Page<T> = decode(&request, &answer)?;
-            let link = page.next_link().map(str::to_owned);
-            items.extend(page.value);
-            let Some(link) = link else { return Ok(items) };
-            let url = self.0.endpoint.follow(&link).ok_or_else(|| {
-                Error::new(ErrorKind::Transient, "the next page is on another host")
-                    .with_call(&request)
-                    .with_answer(&answer)
-            })?;
-            next = http_request(Method::GET, &url, request.context(), Vec::new())?;
+        while let Some(page) = pager.next().await? {
+            items.extend(page);
         }
-        Err(Error::new(ErrorKind::Transient, format!("the list has more than {MAX_PAGES} pages"))
-            .with_call(&request))
+        Ok(items)
+    }
+
+    /// Reads a list as a stream of its pages, for lists that are better not held as a whole. Whoever reads it may take any
+    /// time: the [call timeout](ArmClientBuilder::call_timeout) is for each page.
+    ///
+    /// The stream's errors are those of [`ArmClient::list`].
+    pub fn pages<T: DeserializeOwned + Send + 'static>(&self, request: Request) -> Pages<T> {
+        Pages::new(Pager::new(self.clone(), request.method(Method::GET)))
     }
 
     /// Follows an operation that an earlier call could not follow to its end ([`Error::operation`]), and returns the body of
@@ -217,13 +232,28 @@ impl ArmClient {
     pub async fn resume(&self, call: &CallContext, operation: &SavedOperation) -> Result<Vec<u8>> {
         let Inner { endpoint, schedule, wall_clock, .. } = &*self.0;
         let (polling, resource) = operation.restore(endpoint, *schedule)?;
-        let request = Request::new(resource.path(), "", call).method(polling.method().clone());
+        let request = self.begin(Request::new(resource.path(), "", call).method(polling.method().clone()));
         let answer = self
             .poll(&request, polling.url())
             .await
             .map_err(|error| error.with_operation(operation.clone()))?;
         let step = polling.handle_answer(&answer, wall_clock());
         self.follow(&request, &resource, step, answer).await.map(Response::into_body)
+    }
+
+    /// `request` as that of a call whose time runs from now on.
+    fn begin(&self, request: Request) -> Request {
+        request.until(Deadline::after(self.0.call_timeout))
+    }
+
+    /// Sends `http`, a read that is a part of the call `request`, and decodes its answer.
+    pub(crate) async fn fetch<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        http: http::Request<Vec<u8>>,
+    ) -> Result<(T, Response<Vec<u8>>)> {
+        let answer = self.send(request, http).await?;
+        Ok((decode(request, &answer)?, answer))
     }
 
     /// Performs a write to the end of its long-running operation, and returns the answer that holds the result.
@@ -244,7 +274,7 @@ impl ArmClient {
         mut answer: Response<Vec<u8>>,
     ) -> Result<Response<Vec<u8>>> {
         let Inner { operation_timeout, wall_clock, .. } = &*self.0;
-        let started = Instant::now();
+        let followed = Deadline::after(*operation_timeout);
         let mut operation = None;
         loop {
             step = match step {
@@ -254,8 +284,12 @@ impl ArmClient {
                 Step::Lost(error) => return Err(resumable(error, operation).with_call(request)),
                 Step::Poll(polling) => {
                     let saved = polling.save(resource);
-                    if started.elapsed() + polling.wait() > *operation_timeout {
-                        let message = format!("it still runs after {operation_timeout:?}");
+                    let late = [
+                        (followed, format!("it still runs after {operation_timeout:?}")),
+                        (request.deadline(), "it still runs, and the call's time is up".to_owned()),
+                    ];
+                    let late = late.into_iter().find(|(deadline, _)| polling.wait() > deadline.left());
+                    if let Some((_, message)) = late {
                         return Err(Error::new(ErrorKind::Unknown, message)
                             .with_call(request)
                             .with_answer(&answer)
@@ -277,176 +311,20 @@ impl ArmClient {
         let lost =
             |cause| Error::new(ErrorKind::Unknown, "a poll failed").with_call(request).with_source(cause);
         let poll = http_request(Method::GET, url, request.context(), Vec::new()).map_err(lost)?;
-        self.exchange(poll, true).await.0.map_err(lost)
+        self.exchange(poll, true, request.deadline()).await.0.map_err(lost)
     }
 
     /// Reads what a finished write has made of its resource.
     async fn read_back(&self, request: &Request, resource: &Url) -> Result<Response<Vec<u8>>> {
         let read = async {
             let read = http_request(Method::GET, resource, request.context(), Vec::new())?;
-            let answer = self.exchange(read, true).await.0?;
+            let answer = self.exchange(read, true, request.deadline()).await.0?;
             self.success(&Method::GET, answer)
         };
         read.await.map_err(|cause| {
             Error::new(ErrorKind::Unknown, "it is done, but the result could not be read")
                 .with_call(request)
                 .with_source(cause)
-        })
-    }
-
-    /// An answer other than 2xx to a `method` request is an error, which lacks the call.
-    fn success(&self, method: &Method, answer: Response<Vec<u8>>) -> Result<Response<Vec<u8>>> {
-        if answer.status().is_success() {
-            Ok(answer)
-        } else {
-            Err(Error::from_answer(method, &answer, (self.0.wall_clock)()))
-        }
-    }
-
-    /// Sends `http`, which is a part of the call `request`, and makes an answer other than 2xx an error.
-    async fn send(&self, request: &Request, http: http::Request<Vec<u8>>) -> Result<Response<Vec<u8>>> {
-        let (result, in_doubt) = self.exchange(http, request.is_idempotent()).await;
-        result.and_then(|answer| self.success(request.http_method(), answer)).map_err(|error| {
-            // What an earlier attempt deleted is gone, too: there is no doubt in a DELETE's 404.
-            let gone =
-                *request.http_method() == Method::DELETE && error.status() == Some(StatusCode::NOT_FOUND);
-            let error = if in_doubt && !gone { error.in_doubt() } else { error };
-            error.with_call(request)
-        })
-    }
-
-    /// Sends one HTTP request, and again as long as the policy wants that. Says also whether an attempt before the last one
-    /// may have been applied. The error lacks the call.
-    async fn exchange(
-        &self,
-        request: http::Request<Vec<u8>>,
-        idempotent: bool,
-    ) -> (Result<Response<Vec<u8>>>, bool) {
-        let Inner { retry_policy, wall_clock, .. } = &*self.0;
-        let started = Instant::now();
-        let (mut attempt, mut in_doubt) = (1, false);
-        loop {
-            let patience = retry_policy.budget.saturating_sub(started.elapsed());
-            let result = self.attempt(&request, attempt, patience).await;
-            let refused = match &result {
-                Ok(answer) if answer.status().is_success() => return (result, in_doubt),
-                Ok(answer) => Some(Error::from_answer(request.method(), answer, wall_clock())),
-                Err(_) => None,
-            };
-            let Some(error) = refused.as_ref().or(result.as_ref().err()) else { return (result, in_doubt) };
-            let elapsed = started.elapsed();
-            let Some(wait) = retry_policy.wait(error, idempotent, attempt, elapsed, fastrand::f64()) else {
-                return (result, in_doubt);
-            };
-            in_doubt |= error.may_have_been_applied();
-            tracing::debug!(%error, attempt, wait_millis = millis(wait), "to be repeated");
-            tokio::time::sleep(wait).await;
-            attempt += 1;
-        }
-    }
-
-    /// Sends one HTTP request, once; a second time if its token was not accepted and there is another one. The error lacks
-    /// the call.
-    async fn attempt(
-        &self,
-        request: &http::Request<Vec<u8>>,
-        attempt: u32,
-        patience: Duration,
-    ) -> Result<Response<Vec<u8>>> {
-        let Inner { endpoint, credential, limiter, user_agent, wall_clock, .. } = &*self.0;
-        let scope = endpoint.scope();
-        let budget = limiter.as_ref().zip(Key::of(request.method(), request.uri().path()));
-        let mut rejected = false;
-        loop {
-            if let Some((limiter, key)) = &budget {
-                limiter.admit(key, patience).await.map_err(|left| {
-                    let kind = ErrorKind::Throttled { retry_after: Some(left) };
-                    Error::new(kind, "not sent: the subscription's budget is used up for now")
-                })?;
-            }
-            let mut request = request.clone();
-            request.headers_mut().insert(USER_AGENT, user_agent.clone());
-            let token = credential.token(scope).await.map_err(|source| {
-                Error::new(ErrorKind::NotSent, "there is no access token").with_source(source)
-            })?;
-            if let Some(token) = &token {
-                request.headers_mut().insert(AUTHORIZATION, token.clone().into_authorization());
-            }
-            let method = request.method().clone();
-            let answer = self.transmit(request, attempt).await?;
-            if let Some((limiter, key)) = &budget {
-                let error = (answer.status() == StatusCode::TOO_MANY_REQUESTS)
-                    .then(|| Error::from_answer(&method, &answer, wall_clock()));
-                // A 429 can also be about one resource, which closes nothing for others.
-                let throttled = error.filter(|error| matches!(error.kind(), ErrorKind::Throttled { .. }));
-                limiter.learn(key, answer.headers(), throttled.map(|error| error.retry_after()));
-            }
-            match token {
-                Some(token)
-                    if answer.status() == StatusCode::UNAUTHORIZED
-                        && !rejected
-                        && credential.reject(scope, &token) =>
-                {
-                    rejected = true;
-                }
-                _ => return Ok(answer),
-            }
-        }
-    }
-
-    /// Sends one complete HTTP request, once.
-    async fn transmit(&self, request: http::Request<Vec<u8>>, attempt: u32) -> Result<Response<Vec<u8>>> {
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let client_request_id = header(request.headers(), crate::request::CLIENT_REQUEST_ID.as_str());
-        // Names as OpenTelemetry has them for HTTP clients, and Azure's own for the ids.
-        let span = tracing::info_span!(
-            "arm_request",
-            otel.name = %method,
-            otel.kind = "client",
-            http.request.method = %method,
-            http.request.resend_count = attempt - 1,
-            server.address = request.uri().host(),
-            url.path = path,
-            az.client_request_id = client_request_id,
-            az.service_request_id = field::Empty,
-            http.response.status_code = field::Empty,
-            error.r#type = field::Empty,
-        );
-        let started = Instant::now();
-        let result = self.0.transport.send(request).instrument(span.clone()).await;
-        let millis = millis(started.elapsed());
-        // Neither queries (which hold signatures) nor headers nor bodies belong in a log.
-        match &result {
-            Ok(answer) => {
-                let request_id = header(answer.headers(), REQUEST_ID);
-                span.record("http.response.status_code", answer.status().as_u16());
-                span.record("az.service_request_id", request_id.as_deref());
-                if answer.status().as_u16() >= 400 {
-                    span.record("error.type", answer.status().as_str());
-                }
-                tracing::debug!(
-                    %method,
-                    path,
-                    status = answer.status().as_u16(),
-                    millis,
-                    client_request_id,
-                    request_id,
-                    correlation_id = header(answer.headers(), CORRELATION_ID),
-                    "answered"
-                );
-            }
-            Err(error) => {
-                span.record("error.type", error.name());
-                tracing::debug!(%method, path, millis, client_request_id, %error, "not answered");
-            }
-        }
-        result.map_err(|error| {
-            let kind = match &error {
-                TransportError::NotSent(_) => ErrorKind::NotSent,
-                TransportError::MaybeSent(_) if method.is_safe() => ErrorKind::Transient,
-                TransportError::MaybeSent(_) => ErrorKind::Unknown,
-            };
-            Error::new(kind, error.to_string()).with_source(error)
         })
     }
 }
@@ -457,10 +335,6 @@ fn resumable(error: Error, operation: Option<SavedOperation>) -> Error {
         Some(operation) => error.with_operation(operation),
         None => error,
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Reads a successful answer to `request`. What cannot be read was not written by Azure Resource Manager, or only in

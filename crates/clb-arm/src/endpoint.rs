@@ -41,7 +41,7 @@ impl Endpoint {
             Cloud::UsGov => ("https://management.usgovcloudapi.net", "https://management.usgovcloudapi.net"),
             Cloud::Custom { endpoint, audience } => (endpoint.as_str(), audience.as_str()),
         };
-        let base = Url::parse(base).map_err(|source| EndpointError::Malformed { source })?;
+        let base = parse_base(base)?;
         match base.scheme() {
             "https" => {}
             "http" if is_loopback(&base) => {}
@@ -51,13 +51,6 @@ impl Endpoint {
                 });
             }
             other => return Err(EndpointError::Scheme { scheme: other.to_owned() }),
-        }
-        if base.query().is_some()
-            || base.fragment().is_some()
-            || !base.username().is_empty()
-            || base.password().is_some()
-        {
-            return Err(EndpointError::NotABase);
         }
         Ok(Self { base, scope: format!("{}/.default", audience.trim_end_matches('/')) })
     }
@@ -83,6 +76,26 @@ impl Endpoint {
         (url.origin() == self.base.origin() && url.username().is_empty() && url.password().is_none())
             .then_some(url)
     }
+}
+
+/// The https URL that `text` is, if it is one of a place and not of a thing there.
+#[cfg(feature = "azure-identity")]
+pub(crate) fn secure_base(text: &str) -> Result<Url, EndpointError> {
+    let base = parse_base(text)?;
+    if base.scheme() == "https" {
+        Ok(base)
+    } else {
+        Err(EndpointError::Scheme { scheme: base.scheme().to_owned() })
+    }
+}
+
+fn parse_base(text: &str) -> Result<Url, EndpointError> {
+    let base = Url::parse(text).map_err(|source| EndpointError::Malformed { source })?;
+    let is_bare = base.query().is_none()
+        && base.fragment().is_none()
+        && base.username().is_empty()
+        && base.password().is_none();
+    if is_bare { Ok(base) } else { Err(EndpointError::NotABase) }
 }
 
 fn is_loopback(url: &Url) -> bool {

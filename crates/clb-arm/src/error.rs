@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 
 use crate::error_body::ErrorBody;
 use crate::request::Request;
-use crate::{SavedOperation, retry_after};
+use crate::{ResourceId, SavedOperation, retry_after};
 
 /// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -255,6 +255,14 @@ impl Error {
     pub fn path(&self) -> Option<&str> {
         self.0.call.as_ref().map(|call| call.path.as_str())
     }
+
+    /// The resource that the call was about, be it itself, an action on it or a list inside of it.
+    #[must_use]
+    pub fn resource_id(&self) -> Option<ResourceId> {
+        let path = self.path()?;
+        let inside = || path.rsplit_once('/')?.0.parse().ok();
+        path.parse().ok().or_else(inside)
+    }
 }
 
 impl fmt::Display for Error {
@@ -483,6 +491,22 @@ mod tests {
             (error.request_id(), error.correlation_id(), error.client_request_id()),
             (Some("r1"), Some("c1"), Some("id-1"))
         );
+    }
+
+    #[test]
+    fn the_resource_is_what_the_path_is_of() {
+        let of = |path: &str| {
+            let request = Request::new(path, "v", &CallContext::new("id-1").unwrap());
+            let error = Error::new(ErrorKind::NotSent, "").with_call(&request);
+            error.resource_id().map(|id| id.to_string())
+        };
+        let network = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network";
+        let gateway = format!("{network}/serviceGateways/g");
+        assert_eq!(of(&gateway), Some(gateway.clone()));
+        assert_eq!(of(&format!("{gateway}/updateServices")), Some(gateway));
+        assert_eq!(of(&format!("{network}/serviceGateways")), None);
+        assert_eq!(of("/"), None);
+        assert_eq!(Error::new(ErrorKind::NotSent, "").resource_id(), None);
     }
 
     #[test]

@@ -4,8 +4,11 @@
 #[cfg(feature = "azure-identity")]
 mod azure;
 mod call;
+#[cfg(feature = "azure-identity")]
+mod certificate;
 mod client;
 mod credential;
+mod deadline;
 mod endpoint;
 mod error;
 mod error_body;
@@ -22,6 +25,8 @@ mod transport;
 #[cfg(feature = "azure-identity")]
 pub use azure::{AzureIdentity, Identity};
 pub use call::{CallContext, InvalidClientRequestId};
+#[cfg(feature = "azure-identity")]
+pub use certificate::{ClientCertificate, InvalidCertificate};
 pub use client::{ArmClient, ArmClientBuilder};
 pub use credential::{Anonymous, Credential, CredentialError, InvalidToken, StaticToken, Token};
 pub use endpoint::{Cloud, Endpoint, EndpointError};
@@ -29,7 +34,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use http;
 pub use limiter::Limiter;
 pub use lro::{PollSchedule, Polling, SavedOperation, Step};
-pub use paging::MAX_PAGES;
+pub use paging::{MAX_PAGES, Pages};
 pub use request::Request;
 pub use resource_id::{InvalidResourceId, ResourceId};
 pub use retry::RetryPolicy;

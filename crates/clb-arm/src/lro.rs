@@ -24,6 +24,7 @@
 //! wait; any other failed poll leaves the operation lost, not failed. A lost or slow operation can be taken up again:
 //! [`Error::operation`] has it as a [`SavedOperation`], and [`ArmClient::resume`](crate::ArmClient::resume) follows it.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -71,8 +72,7 @@ pub enum Step {
     Lost(Error),
 }
 
-/// A running operation.
-#[derive(Debug)]
+/// A running operation. The URL in it is signed, so `Debug` prints it without its query.
 pub struct Polling {
     url: Url,
     source: Source,
@@ -230,6 +230,17 @@ impl Polling {
         self.wait = wait.max(first);
         self.polls = self.polls.saturating_add(1);
         self
+    }
+}
+
+impl fmt::Debug for Polling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Polling")
+            .field("method", &self.method)
+            .field("path", &self.url.path())
+            .field("source", &self.source)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,17 +1,21 @@
 //! Requests as values: built and tested without I/O.
 
+use std::fmt;
+
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH};
 use http::{HeaderMap, HeaderValue, Method};
 use url::Url;
 
+use crate::deadline::Deadline;
 use crate::retry::is_idempotent;
 use crate::{CallContext, Endpoint, Error, ErrorKind, Result};
 
 /// The header that names a call.
 pub(crate) const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 
-/// One request to Azure Resource Manager, relative to the endpoint that a client adds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One request to Azure Resource Manager, relative to the endpoint that a client adds. `Debug` prints neither its query nor
+/// its body.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     method: Method,
     path: String,
@@ -105,6 +109,16 @@ impl Request {
         Ok(url)
     }
 
+    /// This request, as a part of a call with this deadline if that has no earlier one.
+    pub(crate) fn until(mut self, deadline: Deadline) -> Self {
+        self.context = self.context.until(deadline);
+        self
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.context.deadline()
+    }
+
     /// Whether sending it twice does the same as sending it once.
     pub(crate) fn is_idempotent(&self) -> bool {
         is_idempotent(&self.method, self.headers.contains_key(IF_MATCH))
@@ -112,6 +126,16 @@ impl Request {
 
     pub(crate) fn http_method(&self) -> &Method {
         &self.method
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("client_request_id", &self.context.client_request_id())
+            .finish_non_exhaustive()
     }
 }
 
@@ -193,6 +217,15 @@ mod tests {
         assert_eq!([relative.kind(), etag.kind()], [ErrorKind::Invalid; 2]);
         assert!(CallContext::new("").is_err());
         assert!(CallContext::new("a b").is_err());
+    }
+
+    #[test]
+    fn nothing_prints_the_query_and_the_body() {
+        let request = Request::new("/r", "v", &context()).query("s", "SECRET").json(b"SECRET".to_vec());
+        assert_eq!(
+            format!("{request:?}"),
+            r#"Request { method: GET, path: "/r", client_request_id: "call-1", .. }"#
+        );
     }
 
     #[test]

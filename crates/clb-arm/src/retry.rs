@@ -17,8 +17,15 @@
 //! conditional PUT: if the first one was applied, the second one meets 412, which would look like somebody else's change.
 //!
 //! Between attempts there is *full jitter*: a random wait between nothing and a limit that doubles with each attempt. If the
-//! server names a time, that is the least. What does not fit into the call's budget is not waited for: the error goes to the
+//! server names a time, that is the least. What does not fit into the request's budget is not waited for: the error goes to the
 //! caller at once, who learns the time from it. Dropping the future ends the waiting, and nothing is sent after that.
+//!
+//! Three limits bound the time: an attempt ([`HttpTransport`](crate::HttpTransport)), a request with all its attempts
+//! ([`RetryPolicy::budget`]), and the call with all its requests
+//! ([`call_timeout`](crate::ArmClientBuilder::call_timeout), or less by
+//! [`CallContext::with_timeout`](crate::CallContext::with_timeout)). When the last one is over, whatever is waited for is given
+//! up at that moment: a budget or a token, so that nothing was sent; an answer, so that a write is in doubt; an operation, which
+//! can be taken up by another call.
 //!
 //! An error after attempts of which one may have been applied says so
 //! ([`Error::may_have_been_applied`](crate::Error::may_have_been_applied)), even if the last attempt was plainly refused.

@@ -50,11 +50,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// below 2 MiB; this keeps a mad server from filling the memory.
 const MAX_BODY: usize = 32 * 1024 * 1024;
 
-/// The real network: HTTP/1.1 and HTTP/2 with rustls. Redirects are not followed, since Azure Resource Manager has
-/// none and the token would go along.
+/// The real network: HTTP/1.1 and HTTP/2 with rustls, over connections that are kept and shared. Redirects are not followed,
+/// since Azure Resource Manager has none and the token would go along.
+///
+/// Proxies are those of the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`). A plain http request never goes to one:
+/// it is for this machine, and its token is not for the network.
 #[derive(Clone, Debug)]
 pub struct HttpTransport {
-    client: reqwest::Client,
+    remote: reqwest::Client,
+    local: reqwest::Client,
     max_body: usize,
 }
 
@@ -72,12 +76,17 @@ impl HttpTransport {
     /// # Errors
     /// As [`HttpTransport::new`].
     pub fn with_attempt_timeout(timeout: Duration) -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT.min(timeout))
-            .timeout(timeout)
-            .build()?;
-        Ok(Self { client, max_body: MAX_BODY })
+        let builder = || {
+            reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(CONNECT_TIMEOUT.min(timeout))
+                .timeout(timeout)
+        };
+        Ok(Self { remote: builder().build()?, local: builder().no_proxy().build()?, max_body: MAX_BODY })
+    }
+
+    fn client(&self, request: &reqwest::Request) -> &reqwest::Client {
+        if request.url().scheme() == "http" { &self.local } else { &self.remote }
     }
 }
 
@@ -87,7 +96,7 @@ impl Transport for HttpTransport {
         // URLs of polls and pages carry signatures, so they must not surface in errors.
         let request = reqwest::Request::try_from(request)
             .map_err(|error| TransportError::NotSent(error.without_url().into()))?;
-        let mut answer = self.client.execute(request).await.map_err(|error| {
+        let mut answer = self.client(&request).execute(request).await.map_err(|error| {
             let connecting = error.is_connect() || error.is_builder();
             let source: BoxError = error.without_url().into();
             if connecting { TransportError::NotSent(source) } else { TransportError::MaybeSent(source) }
@@ -107,6 +116,7 @@ impl Transport for HttpTransport {
         }
         let mut response = http::Response::new(body);
         *response.status_mut() = answer.status();
+        *response.version_mut() = answer.version();
         *response.headers_mut() = std::mem::take(answer.headers_mut());
         Ok(response)
     }
@@ -176,6 +186,40 @@ mod tests {
         transport.max_body = 10;
         let error = transport.send(get(&server.uri())).await.unwrap_err();
         assert!(matches!(error, TransportError::MaybeSent(_)), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn http_2_carries_many_requests_over_one_connection() {
+        let server = MockServer::start().await;
+        Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&server).await;
+        let mut transport = HttpTransport::new().unwrap();
+        // Over TLS the two agree on it; without, one has to know.
+        transport.local = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+        let answers = futures::future::join_all((0..8).map(|_| transport.send(get(&server.uri())))).await;
+        let versions: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().version()).collect();
+        assert_eq!(versions, [http::Version::HTTP_2; 8]);
+    }
+
+    #[tokio::test]
+    async fn connections_are_used_again() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            // Only one connection is ever accepted.
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 1024];
+            for _ in 0..3 {
+                assert!(socket.read(&mut buffer).await.unwrap() > 0);
+                socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            }
+        });
+        let transport = HttpTransport::new().unwrap();
+        for _ in 0..3 {
+            let answer = transport.send(get(&url)).await.unwrap();
+            assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_11));
+        }
+        server.await.unwrap();
     }
 
     #[tokio::test]

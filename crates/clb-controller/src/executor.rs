@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clb_difftracker::{
-    Ip, IpFamily, LoadBalancerSpec, Outcome, Protocol, ResourceRequest, Rule, ServiceId, Success,
-};
-use clb_nrp::models::{IpVersion, LoadBalancer, NatGateway, Patch, PublicIp, ServicePort, TransportProtocol};
-use clb_nrp::{CallContext, Error, ErrorKind, NrpApi, NrpConfig, Result};
+use clb_difftracker::{Ip, IpFamily, LoadBalancerSpec, Outcome, ResourceRequest, ServiceId, Success};
+use clb_nrp::models::Patch;
+pub(crate) use clb_nrp::tracker::{public_ip_name, second_public_ip_name};
+use clb_nrp::{CallContext, Error, ErrorKind, NrpApi, NrpConfig, Result, tracker};
 
 use crate::outcome::outcome;
 
@@ -75,11 +74,7 @@ impl ResourceExecutor {
         adopt: bool,
         family: IpFamily,
     ) -> Result<Success> {
-        let version = match family {
-            IpFamily::V4 => IpVersion::V4,
-            IpFamily::V6 => IpVersion::V6,
-        };
-        let mut public_ip = PublicIp::for_service(self.config.location(), version, self.tags());
+        let mut public_ip = tracker::public_ip(&self.config, family, self.tags());
         if let Some(existing) = self.nrp.get_public_ip(call, name).await? {
             public_ip.tags = self.claim(name, adopt, existing.tags)?;
             public_ip.etag = existing.etag;
@@ -98,11 +93,7 @@ impl ResourceExecutor {
         spec: &LoadBalancerSpec,
     ) -> Result<Success> {
         let name = service.as_str();
-        let ports: Vec<_> = spec.rules().iter().map(service_port).collect();
-        let idle_timeout = u16::from(spec.idle_timeout().minutes());
-        let public_ip = public_ip_name(service);
-        let mut load_balancer =
-            LoadBalancer::for_service(&self.config, name, &public_ip, self.tags(), &ports, idle_timeout)?;
+        let mut load_balancer = tracker::load_balancer(&self.config, service, spec, self.tags())?;
         if let Some(existing) = self.nrp.get_load_balancer(call, name).await? {
             load_balancer.tags = self.claim(name, adopt, existing.tags)?;
             load_balancer.etag = existing.etag;
@@ -121,10 +112,7 @@ impl ResourceExecutor {
         ipv6: bool,
     ) -> Result<Success> {
         let name = service.as_str();
-        let second = ipv6.then(|| second_public_ip_name(service));
-        let public_ip = public_ip_name(service);
-        let mut nat_gateway =
-            NatGateway::for_service(&self.config, &public_ip, second.as_deref(), self.tags())?;
+        let mut nat_gateway = tracker::nat_gateway(&self.config, service, ipv6, self.tags())?;
         if let Some(existing) = self.nrp.get_nat_gateway(call, name).await? {
             nat_gateway.tags = self.claim(name, adopt, existing.tags)?;
             nat_gateway.etag = existing.etag;
@@ -206,23 +194,4 @@ impl ResourceExecutor {
 /// The cluster that a resource with these tags belongs to. Tag names compare without regard to case.
 pub(crate) fn owner(tags: &BTreeMap<String, String>) -> Option<&String> {
     tags.iter().find(|(tag, _)| tag.eq_ignore_ascii_case(OWNER_TAG)).map(|(_, owner)| owner)
-}
-
-pub(crate) fn public_ip_name(service: &ServiceId) -> String {
-    format!("{service}-pip")
-}
-
-pub(crate) fn second_public_ip_name(service: &ServiceId) -> String {
-    format!("{service}-pip-v6")
-}
-
-fn service_port(rule: &Rule) -> ServicePort {
-    ServicePort {
-        protocol: match rule.protocol {
-            Protocol::Tcp => TransportProtocol::Tcp,
-            Protocol::Udp => TransportProtocol::Udp,
-        },
-        frontend_port: rule.frontend_port.get(),
-        backend_port: rule.backend_port.get(),
-    }
 }

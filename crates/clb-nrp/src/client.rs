@@ -90,13 +90,12 @@ impl NrpClient {
 
     /// A ServiceGateway action. What it answers on success says nothing.
     async fn action<T: Serialize + Sync>(&self, call: &CallContext, name: &str, body: &T) -> Result<()> {
-        let path = format!("{}/{name}", self.config.service_gateway_path());
-        self.arm.post_action(self.request(path, call), to_json(body)?).await.map(drop)
+        self.arm.post_action(self.gateway_request(call, name), to_json(body)?).await.map(drop)
     }
 
-    async fn gateway_list<T: DeserializeOwned>(&self, call: &CallContext, name: &str) -> Result<Vec<T>> {
-        let path = format!("{}/{name}", self.config.service_gateway_path());
-        self.list(call, path).await
+    /// A request to what is called `name` in the ServiceGateway.
+    pub(crate) fn gateway_request(&self, call: &CallContext, name: &str) -> Request {
+        self.request(format!("{}/{name}", self.config.service_gateway_path()), call)
     }
 }
 
@@ -180,11 +179,10 @@ impl NrpApi for NrpClient {
     }
 
     async fn get_services(&self, call: &CallContext) -> Result<Vec<GatewayService>> {
-        self.gateway_list(call, "services").await
+        self.arm.list(self.gateway_request(call, "services")).await
     }
 
     async fn get_address_locations(&self, call: &CallContext) -> Result<Vec<AddressLocation>> {
-        let rows: Vec<AddressLocationRow> = self.gateway_list(call, "addressLocations").await?;
-        Ok(rows.into_iter().flat_map(AddressLocationRow::into_locations).collect())
+        self.arm.list(self.gateway_request(call, "addressLocations")).await.map(AddressLocationRow::locations)
     }
 }

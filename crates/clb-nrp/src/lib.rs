@@ -6,6 +6,8 @@ mod client;
 mod config;
 pub mod models;
 mod resources;
+#[cfg(feature = "difftracker")]
+pub mod tracker;
 
 pub use api::NrpApi;
 pub use clb_arm::{CallContext, Error, ErrorKind, ResourceId, Result};

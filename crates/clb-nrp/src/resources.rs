@@ -1,12 +1,16 @@
-//! What the real client offers beyond [`NrpApi`](crate::NrpApi): ServiceGateways themselves, single backend pools, and
-//! lists of a whole subscription. A controller needs none of it; tools and provisioning do.
+//! What the real client offers beyond [`NrpApi`](crate::NrpApi): ServiceGateways themselves, single backend pools,
+//! lists of a whole subscription, and lists as streams. A controller needs none of it; tools and provisioning do.
 
 use std::collections::BTreeMap;
 
-use clb_arm::CallContext;
+use clb_arm::{CallContext, Pages};
+use futures::{Stream, TryStreamExt};
 use serde::Serialize;
 
-use crate::models::{BackendAddressPool, LoadBalancer, NatGateway, PublicIp, ServiceGateway};
+use crate::models::{
+    AddressLocation, AddressLocationRow, BackendAddressPool, GatewayService, LoadBalancer, NatGateway,
+    PublicIp, ServiceGateway,
+};
 use crate::{NrpClient, Result};
 
 /// The body of a PATCH of tags.
@@ -63,7 +67,7 @@ impl NrpClient {
         self.remove(call, self.config().named_service_gateway_id(name)?).await
     }
 
-    /// All ServiceGateways of the resource group.
+    /// All ServiceGateways of the resource group: `GET …/serviceGateways`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -71,7 +75,7 @@ impl NrpClient {
         self.list(call, self.config().collection("serviceGateways")).await
     }
 
-    /// All ServiceGateways of the subscription.
+    /// All ServiceGateways of the subscription: `GET /subscriptions/{s}/providers/Microsoft.Network/serviceGateways`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -79,7 +83,7 @@ impl NrpClient {
         self.list(call, self.config().subscription_collection("serviceGateways")).await
     }
 
-    /// All public IPs of the subscription.
+    /// All public IPs of the subscription: `GET /subscriptions/{s}/providers/Microsoft.Network/publicIPAddresses`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -87,7 +91,7 @@ impl NrpClient {
         self.list(call, self.config().subscription_collection("publicIPAddresses")).await
     }
 
-    /// All load balancers of the subscription.
+    /// All load balancers of the subscription: `GET /subscriptions/{s}/providers/Microsoft.Network/loadBalancers`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -95,7 +99,7 @@ impl NrpClient {
         self.list(call, self.config().subscription_collection("loadBalancers")).await
     }
 
-    /// All NAT gateways of the subscription.
+    /// All NAT gateways of the subscription: `GET /subscriptions/{s}/providers/Microsoft.Network/natGateways`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -103,7 +107,8 @@ impl NrpClient {
         self.list(call, self.config().subscription_collection("natGateways")).await
     }
 
-    /// The backend pool `pool` of a load balancer, or `None` if there is none.
+    /// The backend pool `pool` of a load balancer, or `None` if there is none:
+    /// `GET …/loadBalancers/{load_balancer}/backendAddressPools/{pool}`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -116,7 +121,8 @@ impl NrpClient {
         self.get(call, self.config().backend_pool_id(load_balancer, pool)?).await
     }
 
-    /// Creates or replaces the backend pool `pool` of a load balancer.
+    /// Creates or replaces the backend pool `pool` of a load balancer:
+    /// `PUT …/loadBalancers/{load_balancer}/backendAddressPools/{pool}`, followed to its end.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -132,7 +138,8 @@ impl NrpClient {
         self.put(call, self.config().backend_pool_id(load_balancer, pool)?, etag, body).await
     }
 
-    /// Deletes the backend pool `pool` of a load balancer; one that is not there is deleted.
+    /// Deletes the backend pool `pool` of a load balancer; one that is not there is deleted:
+    /// `DELETE …/loadBalancers/{load_balancer}/backendAddressPools/{pool}`, followed to its end.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -145,7 +152,7 @@ impl NrpClient {
         self.remove(call, self.config().backend_pool_id(load_balancer, pool)?).await
     }
 
-    /// All backend pools of a load balancer.
+    /// All backend pools of a load balancer: `GET …/loadBalancers/{load_balancer}/backendAddressPools`.
     ///
     /// # Errors
     /// As for [`NrpApi`](crate::NrpApi).
@@ -156,5 +163,24 @@ impl NrpClient {
     ) -> Result<Vec<BackendAddressPool>> {
         let load_balancer = self.config().load_balancer_id(load_balancer)?;
         self.list(call, format!("{load_balancer}/backendAddressPools")).await
+    }
+
+    /// The services of the ServiceGateway, as [`NrpApi::get_services`](crate::NrpApi::get_services), but page by page.
+    ///
+    /// The stream's errors are as for [`NrpApi`](crate::NrpApi), and end it.
+    pub fn service_pages(&self, call: &CallContext) -> Pages<GatewayService> {
+        self.arm().pages(self.gateway_request(call, "services"))
+    }
+
+    /// The locations of the ServiceGateway, as [`NrpApi::get_address_locations`](crate::NrpApi::get_address_locations), but page
+    /// by page: a large cluster has a hundred thousand addresses, and whoever compares them needs no two copies.
+    ///
+    /// The stream's errors are as for [`NrpApi`](crate::NrpApi), and end it.
+    pub fn address_location_pages(
+        &self,
+        call: &CallContext,
+    ) -> impl Stream<Item = Result<Vec<AddressLocation>>> + Send + Unpin + 'static {
+        let pages = self.arm().pages::<AddressLocationRow>(self.gateway_request(call, "addressLocations"));
+        pages.map_ok(AddressLocationRow::locations)
     }
 }

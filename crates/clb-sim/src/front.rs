@@ -105,6 +105,7 @@ impl Front {
             (Ok(()), fault) => match read(method.clone(), path.clone(), http) {
                 Err(refusal) => refusal,
                 Ok(request) => {
+                    self.azure.advance_to(now);
                     let response = self.apply(&request, fault.as_ref());
                     body = request.body;
                     response

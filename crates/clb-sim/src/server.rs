@@ -130,7 +130,9 @@ impl Simulation {
 
     /// Looks at Azure's state, or changes it behind everybody's back. No request is answered meanwhile.
     pub fn with_azure<T>(&self, look: impl FnOnce(&mut Azure) -> T) -> T {
-        look(&mut self.lock().azure)
+        let mut front = self.lock();
+        front.azure.advance_to(self.0.started.elapsed());
+        look(&mut front.azure)
     }
 }
 

@@ -38,7 +38,7 @@ pub enum CallKind {
     Delete,
     /// Any read.
     Get,
-    /// None of these: a PATCH, or what is not modelled.
+    /// None of these: a PATCH, an action of Compute, or what is not modelled.
     Other,
 }
 

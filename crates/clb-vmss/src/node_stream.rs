@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::{ArmName, ProviderId};
+use crate::{ProviderId, ScaleSetKey};
 
 /// Whether a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,17 +16,6 @@ pub enum Power {
     Unknown,
 }
 
-/// A scale set. Two of one name in two resource groups are two.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScaleSetKey {
-    /// The subscription's id.
-    pub subscription: ArmName,
-    /// The resource group.
-    pub resource_group: ArmName,
-    /// The scale set.
-    pub name: ArmName,
-}
-
 /// What a listing says about one node's machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -34,7 +23,7 @@ pub struct Machine {
     pub id: ProviderId,
     /// Azure's unique id of it (`properties.vmId`), which tells a new machine from an old one of the same number.
     pub vm_id: String,
-    /// Its private addresses, of both families.
+    /// Its private addresses, of both families. Empty if the listing did not say, which is no news.
     pub ips: BTreeSet<IpAddr>,
     /// Whether it runs.
     pub power: Power,
@@ -81,7 +70,7 @@ pub enum NodeEvent {
     },
     /// The scale set could not be listed; what was last known of it stands.
     Stale,
-    /// A scale set that was stale was listed again.
+    /// A scale set that was stale was listed again, or is known to be gone.
     Fresh,
 }
 
@@ -129,6 +118,9 @@ impl NodeDiffer {
                     if machine.power == Power::Unknown {
                         machine.power = old.power;
                     }
+                    if machine.ips.is_empty() {
+                        machine.ips = old.ips.clone();
+                    }
                     if old.ips != machine.ips {
                         events.push(NodeEvent::IpsChanged { node: node.clone(), ips: machine.ips.clone() });
                     }
@@ -151,8 +143,15 @@ impl NodeDiffer {
 
     /// `set` no longer exists, and so none of its nodes does.
     pub fn handle_gone(&mut self, set: &ScaleSetKey) -> Vec<NodeEvent> {
-        let nodes = self.sets.remove(set).unwrap_or_default().nodes.unwrap_or_default();
-        nodes.into_keys().map(|node| NodeEvent::Removed { node }).collect()
+        let known = self.sets.remove(set).unwrap_or_default();
+        let nodes = known.nodes.unwrap_or_default();
+        let fresh = known.stale.then_some(NodeEvent::Fresh);
+        fresh.into_iter().chain(nodes.into_keys().map(|node| NodeEvent::Removed { node })).collect()
+    }
+
+    /// The sets that are known of, with the last complete listing of each that was ever listed.
+    pub fn sets(&self) -> impl Iterator<Item = (&ScaleSetKey, Option<&Listing>)> {
+        self.sets.iter().map(|(set, known)| (set, known.nodes.as_ref()))
     }
 
     /// The last complete listing of `set`, or `None` if it was never listed: then nothing is known of its nodes.

@@ -78,6 +78,22 @@ impl FromStr for ProviderId {
     }
 }
 
+impl ProviderId {
+    /// The machine that the Azure resource id `id` names, if it names one.
+    #[must_use]
+    pub fn from_resource_id(id: &str) -> Option<Self> {
+        format!("{SCHEME}{id}").parse().ok()
+    }
+
+    /// The Azure resource id of the machine.
+    #[must_use]
+    pub fn resource_id(&self) -> String {
+        let mut text = self.to_string();
+        text.drain(..SCHEME.len());
+        text
+    }
+}
+
 /// The parts of the path that are still to be read.
 struct Segments<'a>(Split<'a, char>);
 

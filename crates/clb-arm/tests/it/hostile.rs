@@ -123,3 +123,64 @@ async fn a_retry_after_that_is_none_is_ignored() {
         assert_eq!((read.kind(), write.kind()), (kind, kind), "{value}");
     }
 }
+
+#[tokio::test]
+async fn a_server_that_sends_a_byte_now_and_then_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                assert!(socket.read(&mut request).await.unwrap() > 0);
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await;
+                let mut tick = tokio::time::interval(ATTEMPT / 10);
+                loop {
+                    tick.tick().await;
+                    if socket.write_all(b" ").await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let cloud = Cloud::Custom { endpoint, audience: "https://sim".into() };
+    let client = |transport: HttpTransport, call_timeout| {
+        let endpoint = Endpoint::new(&cloud).unwrap();
+        ArmClient::builder(endpoint, Anonymous, transport).call_timeout(call_timeout).build()
+    };
+    let request = || Request::new("/r", "v", &CallContext::random());
+    let hour = Duration::from_secs(3600);
+    // Either limit ends it: that of the attempt, and that of the call.
+    for client in [
+        client(HttpTransport::with_attempt_timeout(ATTEMPT).unwrap(), hour),
+        client(HttpTransport::with_attempt_timeout(hour).unwrap(), ATTEMPT),
+    ] {
+        let started = Instant::now();
+        let read = client.get::<Value>(request()).await.unwrap_err();
+        let write = client.put::<Value>(request(), b"{}".to_vec()).await.unwrap_err();
+        assert!(started.elapsed() >= 2 * ATTEMPT && started.elapsed() < Duration::from_secs(20));
+        assert_cut((read, write));
+    }
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_host_takes_neither_the_request_nor_the_token_there() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let location = format!("http://{}/r", elsewhere.local_addr().unwrap());
+    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
+        let answer = format!("HTTP/1.1 {status}\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+        let (read, write) = errors(answer, Then::Close).await;
+        for error in [&read, &write] {
+            assert_eq!(
+                (error.kind(), error.may_have_been_applied()),
+                (ErrorKind::Transient, false),
+                "{error}"
+            );
+        }
+    }
+    let visit = tokio::time::timeout(Duration::from_millis(1), elsewhere.accept()).await;
+    assert!(visit.is_err(), "nobody came");
+}

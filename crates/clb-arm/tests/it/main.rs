@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod arbitrary;
+mod deadlines;
 mod hostile;
 mod http;
 mod logs;
 mod operations;
 mod pages;
+mod proxy;
 mod retries;
 mod script;
 mod tokens;

@@ -217,3 +217,14 @@ proptest! {
         crate::arbitrary::follow(&bytes);
     }
 }
+
+#[test]
+fn every_saved_case_of_the_fuzzer_is_followed_safely() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/operation");
+    let cases: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!cases.is_empty(), "{folder} is empty");
+    for case in cases {
+        println!("{}", case.display());
+        crate::arbitrary::follow(&std::fs::read(case).unwrap());
+    }
+}

@@ -38,33 +38,19 @@ impl ServiceGateway {
 
 /// What is specific to ServiceGateways.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ServiceGatewayProperties {
     /// The virtual network that the pods are in.
-    #[serde(
-        rename = "virtualNetwork",
-        alias = "VirtualNetwork",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(alias = "VirtualNetwork", skip_serializing_if = "Option::is_none")]
     pub virtual_network: Option<SubResource>,
     /// The IPv4 address that traffic is routed to.
-    #[serde(
-        rename = "routeTargetAddress",
-        alias = "RouteTargetAddress",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(alias = "RouteTargetAddress", skip_serializing_if = "Option::is_none")]
     pub route_target_address: Option<RouteTargetAddress>,
     /// The IPv6 address that traffic is routed to.
-    #[serde(
-        rename = "routeTargetAddressV6",
-        alias = "RouteTargetAddressV6",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(alias = "RouteTargetAddressV6", skip_serializing_if = "Option::is_none")]
     pub route_target_address_v6: Option<RouteTargetAddress>,
     /// How far the last change got; only read.
-    #[serde(rename = "provisioningState", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_state: Option<ProvisioningState>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -73,15 +59,15 @@ pub struct ServiceGatewayProperties {
 
 /// An address inside a subnet that a ServiceGateway's traffic is routed to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct RouteTargetAddress {
     /// The subnet that the address is in.
-    #[serde(alias = "Subnet", default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "Subnet", skip_serializing_if = "Option::is_none")]
     pub subnet: Option<SubResource>,
     /// The address, as text; absent where Azure chooses it.
     #[serde(
         rename = "privateIPAddress",
         alias = "PrivateIPAddress",
-        default,
         skip_serializing_if = "Option::is_none"
     )]
     pub private_ip_address: Option<String>,
@@ -89,7 +75,6 @@ pub struct RouteTargetAddress {
     #[serde(
         rename = "privateIPAllocationMethod",
         alias = "PrivateIPAllocationMethod",
-        default,
         skip_serializing_if = "Option::is_none"
     )]
     pub private_ip_allocation_method: Option<AllocationMethod>,

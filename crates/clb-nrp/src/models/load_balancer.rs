@@ -88,21 +88,22 @@ impl LoadBalancer {
 
 /// What is specific to load balancers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerProperties {
     /// `Public` behind a ServiceGateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// What clients connect to.
-    #[serde(rename = "frontendIPConfigurations", default, deserialize_with = "sparse")]
+    #[serde(rename = "frontendIPConfigurations", deserialize_with = "sparse")]
     pub frontend_ip_configurations: Vec<FrontendIpConfiguration>,
     /// What traffic goes to.
-    #[serde(rename = "backendAddressPools", default, deserialize_with = "sparse")]
+    #[serde(deserialize_with = "sparse")]
     pub backend_address_pools: Vec<BackendAddressPool>,
     /// Which port leads where.
-    #[serde(rename = "loadBalancingRules", default, deserialize_with = "sparse")]
+    #[serde(deserialize_with = "sparse")]
     pub load_balancing_rules: Vec<LoadBalancingRule>,
     /// How far the last change got; only read.
-    #[serde(rename = "provisioningState", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_state: Option<ProvisioningState>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -111,15 +112,16 @@ pub struct LoadBalancerProperties {
 
 /// One frontend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct FrontendIpConfiguration {
     /// The name, unique among the frontends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The full id; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Where the address comes from.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub properties: FrontendIpProperties,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -128,9 +130,10 @@ pub struct FrontendIpConfiguration {
 
 /// Where a frontend's address comes from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct FrontendIpProperties {
     /// The public IP.
-    #[serde(rename = "publicIPAddress", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "publicIPAddress", skip_serializing_if = "Option::is_none")]
     pub public_ip_address: Option<SubResource>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -139,15 +142,16 @@ pub struct FrontendIpProperties {
 
 /// One backend pool. Behind a ServiceGateway it is empty, and NRP fills it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct BackendAddressPool {
     /// The name, unique among the pools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The full id; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// What is in it, as it was read.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub properties: Map<String, Value>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -156,15 +160,16 @@ pub struct BackendAddressPool {
 
 /// One rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancingRule {
     /// The name, unique among the rules.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The full id; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// What it does.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub properties: LoadBalancingRuleProperties,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -173,36 +178,35 @@ pub struct LoadBalancingRule {
 
 /// What a rule does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancingRuleProperties {
     /// The transport protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<TransportProtocol>,
     /// The port that clients connect to, 1–65534.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub frontend_port: Option<u16>,
     /// The port that pods listen on, 1–65535.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_port: Option<u16>,
     /// Whether pods see the frontend's address as destination.
     #[serde(
         rename = "enableFloatingIP",
-        default,
         deserialize_with = "optional_bool",
         skip_serializing_if = "Option::is_none"
     )]
     pub enable_floating_ip: Option<bool>,
     /// Minutes without traffic after which a flow is forgotten, 4–30.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout_in_minutes: Option<u16>,
     /// Whether both ends of a forgotten TCP flow are told.
-    #[serde(default, deserialize_with = "optional_bool", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "optional_bool", skip_serializing_if = "Option::is_none")]
     pub enable_tcp_reset: Option<bool>,
     /// The frontend.
-    #[serde(rename = "frontendIPConfiguration", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "frontendIPConfiguration", skip_serializing_if = "Option::is_none")]
     pub frontend_ip_configuration: Option<SubResource>,
     /// The backend pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_address_pool: Option<SubResource>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]

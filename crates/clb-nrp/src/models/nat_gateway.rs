@@ -43,18 +43,19 @@ impl NatGateway {
 
 /// What is specific to NAT gateways.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct NatGatewayProperties {
     /// The IPv4 addresses that traffic leaves from.
-    #[serde(rename = "publicIpAddresses", default, deserialize_with = "sparse")]
+    #[serde(deserialize_with = "sparse")]
     pub public_ip_addresses: Vec<SubResource>,
     /// The IPv6 addresses that traffic leaves from.
-    #[serde(rename = "publicIpAddressesV6", default, deserialize_with = "sparse")]
+    #[serde(deserialize_with = "sparse")]
     pub public_ip_addresses_v6: Vec<SubResource>,
     /// The ServiceGateway that it serves. In a PUT, an absent one stays as it is and `null` takes it out.
-    #[serde(rename = "serviceGateway", default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(skip_serializing_if = "Patch::is_keep")]
     pub service_gateway: Patch<SubResource>,
     /// How far the last change got; only read.
-    #[serde(rename = "provisioningState", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_state: Option<ProvisioningState>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]

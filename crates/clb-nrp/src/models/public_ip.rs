@@ -32,26 +32,22 @@ impl PublicIp {
 
 /// What is specific to public IPs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PublicIpProperties {
     /// The address, which Azure chooses, possibly only after provisioning.
-    #[serde(
-        rename = "ipAddress",
-        default,
-        deserialize_with = "address",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(deserialize_with = "address", skip_serializing_if = "Option::is_none")]
     pub ip_address: Option<IpAddr>,
     /// The IP family; IPv4 if absent.
-    #[serde(rename = "publicIPAddressVersion", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "publicIPAddressVersion", skip_serializing_if = "Option::is_none")]
     pub public_ip_address_version: Option<IpVersion>,
     /// How the address is chosen.
-    #[serde(rename = "publicIPAllocationMethod", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "publicIPAllocationMethod", skip_serializing_if = "Option::is_none")]
     pub public_ip_allocation_method: Option<AllocationMethod>,
     /// How far the last change got; only read.
-    #[serde(rename = "provisioningState", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_state: Option<ProvisioningState>,
     /// The frontend that uses the address; only read.
-    #[serde(rename = "ipConfiguration", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_configuration: Option<SubResource>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]

@@ -14,28 +14,28 @@ use super::read::null_as_default;
 /// What this crate has no field for is kept in `other` and written back, so that a change loses nothing that
 /// somebody else has set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(bound(deserialize = "P: Default + Deserialize<'de>"))]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "P: Default + Deserialize<'de>"))]
 pub struct Resource<P> {
     /// The full id; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The name; only read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The version that was read. A PUT that carries one replaces only that version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
     /// The region.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Tags, ours and others'. Absent ones are removed by a PUT.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// What is paid for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<Sku>,
     /// Everything that is specific to the kind.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "null_as_default")]
     pub properties: P,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]
@@ -44,9 +44,10 @@ pub struct Resource<P> {
 
 /// A reference to another resource by its id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct SubResource {
     /// The full id, as Azure spells it; compare it as a [`ResourceId`], without regard to case.
-    #[serde(alias = "Id", default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "Id", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Everything else that was read, written back as it was.
     #[serde(flatten)]

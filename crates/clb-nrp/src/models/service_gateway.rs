@@ -285,8 +285,12 @@ struct AddressRow {
 }
 
 impl AddressLocationRow {
-    /// The locations that hold something.
-    pub(crate) fn into_locations(self) -> Vec<AddressLocation> {
+    /// The locations in a list that hold something.
+    pub(crate) fn locations(rows: Vec<Self>) -> Vec<AddressLocation> {
+        rows.into_iter().flat_map(Self::into_locations).collect()
+    }
+
+    pub(super) fn into_locations(self) -> Vec<AddressLocation> {
         let addresses: Vec<_> = self.addresses.into_iter().filter_map(AddressRow::into_address).collect();
         let own = if addresses.is_empty() { None } else { parse_ip(&self.address_location) };
         let own = own.map(|location| AddressLocation { location, addresses });

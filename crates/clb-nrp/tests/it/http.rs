@@ -9,6 +9,7 @@ use clb_nrp::models::{
     UpdateServices,
 };
 use clb_nrp::{CallContext, ErrorKind, NrpApi, NrpClient, NrpConfig};
+use futures::TryStreamExt;
 use serde_json::{Value, json};
 use wiremock::matchers::{body_json, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -336,4 +337,71 @@ async fn every_version_of_the_api_is_spoken_as_configured() {
         nrp.update_address_locations(&call(), &locations().0).await.unwrap();
         assert_eq!(nrp.get_services(&call()).await.unwrap(), []);
     }
+}
+
+#[tokio::test]
+async fn services_and_locations_are_streamed_page_by_page() {
+    let server = MockServer::start().await;
+    let nrp = client(&server);
+    for (name, first, second) in [
+        ("services", json!({"name": "a"}), json!({"Name": "b"})),
+        (
+            "addressLocations",
+            json!({"addressLocation": "10.0.0.4", "addresses": [{"address": "10.1.0.5", "services": ["a"]}]}),
+            json!({"addressLocation": "10.0.0.5", "addresses": []}),
+        ),
+    ] {
+        let next = format!("{GATEWAY}/{name}?api-version=2025-05-01&$skipToken=2");
+        Mock::given(path(format!("{GATEWAY}/{name}")))
+            .and(query_param("$skipToken", "2"))
+            .respond_with(ok(json!({"value": [second]})))
+            .expect(1)
+            .with_priority(1)
+            .mount(&server)
+            .await;
+        let page = ok(json!({"value": [first], "nextLink": next}));
+        expect(&server, "GET", &format!("{GATEWAY}/{name}"), None, page).await;
+    }
+    let services: Vec<_> = nrp.service_pages(&call()).try_collect().await.unwrap();
+    let names = |page: &Vec<GatewayService>| page.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+    assert_eq!(services.iter().map(names).collect::<Vec<_>>(), [["a"], ["b"]]);
+    let locations: Vec<_> = nrp.address_location_pages(&call()).try_collect().await.unwrap();
+    let address = Address { address: [10, 1, 0, 5].into(), services: ["a"].into_iter().collect() };
+    let held = AddressLocation { location: [10, 0, 0, 4].into(), addresses: vec![address] };
+    assert_eq!(locations, [vec![held], vec![]]);
+}
+
+#[tokio::test]
+async fn a_change_that_meets_another_is_made_again_to_what_that_has_left() {
+    let server = MockServer::start().await;
+    let nrp = client(&server);
+    let at = format!("{NETWORK}/publicIPAddresses/a");
+    let held =
+        |etag: &str, tag: &str| json!({"name": "a", "etag": etag, "tags": {tag: "1"}, "properties": {}});
+    let read = |etag: &'static str, tag| {
+        Mock::given(method("GET")).and(path(&at)).respond_with(ok(held(etag, tag))).up_to_n_times(1).expect(1)
+    };
+    read("v1", "theirs").mount(&server).await;
+    read("v2", "newer").mount(&server).await;
+    let error = json!({"error": {"code": "PreconditionFailed", "message": "m"}});
+    let refused = ResponseTemplate::new(412).set_body_json(error);
+    let write = |etag: &str| Mock::given(method("PUT")).and(path(&at)).and(header("if-match", etag));
+    write("v1").respond_with(refused).expect(1).mount(&server).await;
+    let body = json!({"name": "a", "etag": "v2", "tags": {"newer": "1", "ours": "2"}, "properties": {}});
+    write("v2").and(body_json(&body)).respond_with(ok(body.clone())).expect(1).mount(&server).await;
+
+    let mut tries = 0;
+    loop {
+        let mut current = nrp.get_public_ip(&call(), "a").await.unwrap().unwrap();
+        current.tags.insert("ours".into(), "2".into());
+        tries += 1;
+        match nrp.put_public_ip(&call(), "a", &current).await {
+            Ok(_) => break,
+            Err(error) => assert_eq!(
+                (error.kind(), error.resource_id()),
+                (ErrorKind::PreconditionFailed, Some(nrp.config().public_ip_id("a").unwrap()))
+            ),
+        }
+    }
+    assert_eq!(tries, 2);
 }

@@ -5,4 +5,6 @@
 mod decode;
 mod http;
 mod models;
+mod playback;
+mod player;
 mod recorded;

@@ -86,3 +86,14 @@ proptest! {
         prop_assert_eq!(&rewritten::<NatGateway>(&read), &read);
     }
 }
+
+#[test]
+fn every_saved_case_of_the_fuzzer_is_written_and_read_back() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
+    let cases: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!cases.is_empty(), "{folder} is empty");
+    for case in cases {
+        println!("{}", case.display());
+        every_model(&std::fs::read(case).unwrap());
+    }
+}

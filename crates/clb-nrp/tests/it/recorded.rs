@@ -2,49 +2,19 @@
 //! understand what came back.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
-use clb_arm::http::{Request, Response};
-use clb_arm::{Anonymous, ArmClient, Cloud, Endpoint, Transport, TransportError};
 use clb_nrp::models::{
     LoadBalancer, NatGateway, ProvisioningState, PublicIp, ServiceGateway, UpdateAction,
     UpdateAddressLocations, UpdateServices,
 };
 use clb_nrp::{CallContext, ErrorKind, NrpApi, NrpClient, NrpConfig};
-use serde::Deserialize;
 use serde_json::Value;
+
+use crate::player::{Interaction, Player, read};
 
 const RECORDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/cassettes");
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
-
-#[derive(Debug, Deserialize)]
-struct Recording {
-    interactions: Vec<Interaction>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Interaction {
-    request: RecordedRequest,
-    response: RecordedResponse,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct RecordedRequest {
-    method: String,
-    url: String,
-    body: String,
-    headers: BTreeMap<String, Vec<String>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct RecordedResponse {
-    code: u16,
-    body: String,
-    headers: BTreeMap<String, Vec<String>>,
-}
 
 /// The interactions of a recording whose URL has one of `parts` in it, in order.
 fn recording(name: &str, parts: &[&str]) -> Option<VecDeque<Interaction>> {
@@ -53,77 +23,39 @@ fn recording(name: &str, parts: &[&str]) -> Option<VecDeque<Interaction>> {
         println!("skipped: there is no recording {}", path.display());
         return None;
     }
-    let recording: Recording = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    let relevant = |one: &Interaction| parts.iter().any(|part| one.request.url.contains(part));
-    let interactions: VecDeque<_> = recording.interactions.into_iter().filter(relevant).collect();
+    let mut interactions = read(&path);
+    interactions.retain(|one| parts.iter().any(|part| one.request.url.contains(part)));
     assert!(!interactions.is_empty());
     Some(interactions)
 }
 
-/// Plays a recording back.
-#[derive(Clone, Debug)]
-struct Player(Arc<Mutex<VecDeque<Interaction>>>);
+fn player(interactions: VecDeque<Interaction>) -> Player {
+    Player::new(interactions, essence)
+}
 
-impl Player {
-    /// The client of a resource group that speaks to this recording.
-    fn client(&self, resource_group: &str) -> NrpClient {
-        let network = format!(
-            "/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v"
-        );
-        let config =
-            NrpConfig::new(SUBSCRIPTION, resource_group, "eastus", network.parse().unwrap()).unwrap();
-        let config = config.with_service_gateway("testResource").unwrap();
-        let endpoint = Endpoint::new(&Cloud::Public).unwrap();
-        NrpClient::new(ArmClient::builder(endpoint, Anonymous, self.clone()).build(), config)
-    }
-
-    /// The body of the request that is due, as the model it was made from.
-    fn next_body<T: for<'de> Deserialize<'de>>(&self) -> T {
-        serde_json::from_str(&self.0.lock().unwrap().front().unwrap().request.body).unwrap()
-    }
-
-    fn finish(&self) {
-        assert_eq!(self.0.lock().unwrap().len(), 0, "the recording goes on");
-    }
+/// The client of a resource group that speaks to a recording.
+fn client(player: &Player, resource_group: &str) -> NrpClient {
+    let network = format!(
+        "/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers/Microsoft.Network/virtualNetworks/v"
+    );
+    let config = NrpConfig::new(SUBSCRIPTION, resource_group, "eastus", network.parse().unwrap()).unwrap();
+    NrpClient::new(player.arm().build(), config.with_service_gateway("testResource").unwrap())
 }
 
 /// A body without what says nothing: empty lists and objects, and the update action, which the recorded client left
 /// out although the service describes it.
-fn essence(body: &[u8]) -> Value {
-    fn prune(value: Value) -> Value {
-        match value {
-            Value::Object(map) => map
-                .into_iter()
-                .filter(|(key, _)| key != "action")
-                .map(|(key, value)| (key, prune(value)))
-                .filter(|(_, value)| {
-                    *value != Value::Object(Default::default()) && *value != Value::Array(vec![])
-                })
-                .collect(),
-            Value::Array(items) => items.into_iter().map(prune).collect(),
-            scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => scalar,
-        }
-    }
-    if body.is_empty() { Value::Null } else { prune(serde_json::from_slice(body).unwrap()) }
-}
-
-#[async_trait]
-impl Transport for Player {
-    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, TransportError> {
-        let Interaction { request: recorded, response } =
-            self.0.lock().unwrap().pop_front().expect("nothing more was recorded");
-        assert_eq!(request.method().as_str(), recorded.method);
-        assert_eq!(request.uri().to_string().to_lowercase(), recorded.url.to_lowercase());
-        assert_eq!(essence(request.body()), essence(recorded.body.as_bytes()), "{}", recorded.url);
-        let if_match = request.headers().get("if-match").map(|value| value.to_str().unwrap().to_owned());
-        assert_eq!(if_match, recorded.headers.get("If-Match").map(|values| values[0].clone()));
-        let mut answer = Response::builder().status(response.code);
-        for (name, values) in &response.headers {
-            for value in values {
-                answer = answer.header(name, value);
-            }
-        }
-        Ok(answer.body(response.body.into_bytes()).unwrap())
+fn essence(body: Value) -> Value {
+    match body {
+        Value::Object(map) => map
+            .into_iter()
+            .filter(|(key, _)| key != "action")
+            .map(|(key, value)| (key, essence(value)))
+            .filter(|(_, value)| {
+                *value != Value::Object(Default::default()) && *value != Value::Array(vec![])
+            })
+            .collect(),
+        Value::Array(items) => items.into_iter().map(essence).collect(),
+        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => scalar,
     }
 }
 
@@ -135,8 +67,8 @@ fn call() -> CallContext {
 async fn public_ips() {
     let parts = ["/publicIPAddresses", "/providers/Microsoft.Network/locations/"];
     let Some(recording) = recording("publicipaddress.yaml", &parts) else { return };
-    let player = Player(Arc::new(Mutex::new(recording)));
-    let nrp = player.client("aks-cit-PublicIPAddress");
+    let player = player(recording);
+    let nrp = client(&player, "aks-cit-PublicIPAddress");
 
     // Created with an operation to follow.
     let wanted: PublicIp = player.next_body();
@@ -153,7 +85,7 @@ async fn public_ips() {
         (ErrorKind::PreconditionFailed, Some("PreconditionFailedEtagMismatch"))
     );
     assert_eq!(nrp.list_public_ips(&call()).await.unwrap(), [created]);
-    let elsewhere = player.client("aks-cit-PublicIPAddressnotfound");
+    let elsewhere = client(&player, "aks-cit-PublicIPAddressnotfound");
     let error = elsewhere.list_public_ips(&call()).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, Some("ResourceGroupNotFound")));
     nrp.delete_public_ip(&call(), "testResource").await.unwrap();
@@ -164,8 +96,8 @@ async fn public_ips() {
 async fn load_balancers() {
     let parts = ["/publicIPAddresses", "/loadBalancers", "/providers/Microsoft.Network/locations/"];
     let Some(recording) = recording("loadbalancer.yaml", &parts) else { return };
-    let player = Player(Arc::new(Mutex::new(recording)));
-    let nrp = player.client("aks-cit-LoadBalancer");
+    let player = player(recording);
+    let nrp = client(&player, "aks-cit-LoadBalancer");
 
     let public_ip = nrp.put_public_ip(&call(), "pip1", &player.next_body()).await.unwrap();
     assert_eq!(public_ip.properties.ip_address, Some([40, 121, 142, 104].into()));
@@ -184,7 +116,7 @@ async fn load_balancers() {
         (ErrorKind::PreconditionFailed, Some("PreconditionFailedEtagMismatch"))
     );
     assert_eq!(nrp.list_load_balancers(&call()).await.unwrap(), [created]);
-    let elsewhere = player.client("aks-cit-LoadBalancernotfound");
+    let elsewhere = client(&player, "aks-cit-LoadBalancernotfound");
     assert_eq!(elsewhere.list_load_balancers(&call()).await.unwrap_err().kind(), ErrorKind::NotFound);
     nrp.delete_load_balancer(&call(), "testResource").await.unwrap();
     nrp.delete_public_ip(&call(), "pip1").await.unwrap();
@@ -195,8 +127,8 @@ async fn load_balancers() {
 async fn nat_gateways() {
     let parts = ["/publicIPAddresses", "/natGateways", "/providers/Microsoft.Network/locations/"];
     let Some(recording) = recording("natgateway.yaml", &parts) else { return };
-    let player = Player(Arc::new(Mutex::new(recording)));
-    let nrp = player.client("aks-cit-NatGateway");
+    let player = player(recording);
+    let nrp = client(&player, "aks-cit-NatGateway");
 
     let public_ip = nrp.put_public_ip(&call(), "pip1", &player.next_body()).await.unwrap();
     assert_eq!(public_ip.properties.ip_address, Some([172, 200, 53, 164].into()));
@@ -209,7 +141,7 @@ async fn nat_gateways() {
     assert_eq!(nrp.get_nat_gateway(&call(), "testResourcenotfound").await.unwrap(), None);
     assert_eq!(nrp.put_nat_gateway(&call(), "testResource", &player.next_body()).await.unwrap(), created);
     assert_eq!(nrp.list_nat_gateways(&call()).await.unwrap(), [created]);
-    let elsewhere = player.client("aks-cit-NatGatewaynotfound");
+    let elsewhere = client(&player, "aks-cit-NatGatewaynotfound");
     let error = elsewhere.list_nat_gateways(&call()).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, Some("ResourceGroupNotFound")));
     nrp.delete_nat_gateway(&call(), "testResource").await.unwrap();
@@ -224,8 +156,8 @@ async fn service_gateways() {
     let Some(mut recording) = recording("servicegateway.yaml", &parts) else { return };
     recording.pop_front();
     recording.pop_back();
-    let player = Player(Arc::new(Mutex::new(recording)));
-    let nrp = player.client("aks-cit-ServiceGateway");
+    let player = player(recording);
+    let nrp = client(&player, "aks-cit-ServiceGateway");
     let action = || UpdateAction::PartialUpdate;
 
     // Before it is there, everything about it is not found.
@@ -258,7 +190,7 @@ async fn service_gateways() {
     let again = nrp.put_service_gateway(&call(), "testResource", &player.next_body()).await.unwrap();
     assert_eq!(again, created);
     assert_eq!(nrp.list_service_gateways(&call()).await.unwrap(), [created]);
-    let elsewhere = player.client("aks-cit-ServiceGatewaynotfound");
+    let elsewhere = client(&player, "aks-cit-ServiceGatewaynotfound");
     let error = elsewhere.list_service_gateways(&call()).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, Some("ResourceGroupNotFound")));
     nrp.delete_service_gateway(&call(), "testResource").await.unwrap();

@@ -105,12 +105,14 @@ pub(crate) struct Refusal {
     status: u16,
     code: &'static str,
     message: String,
-    detail: Option<&'static str>,
+    target: Option<&'static str>,
+    /// `None` for an error without any list of details.
+    detail: Option<Option<&'static str>>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), detail: None }
+        Self { status, code, message: message.into(), target: None, detail: Some(None) }
     }
 
     /// A request that can never succeed.
@@ -129,16 +131,35 @@ impl Refusal {
     }
 
     pub(crate) fn with_detail(mut self, code: &'static str) -> Self {
-        self.detail = Some(code);
+        self.detail = Some(Some(code));
+        self
+    }
+
+    /// Without a list of details, as Azure Resource Manager itself and Compute answer.
+    pub(crate) fn bare(mut self) -> Self {
+        self.detail = None;
+        self
+    }
+
+    /// Says which parameter is meant.
+    pub(crate) fn with_target(mut self, target: &'static str) -> Self {
+        self.target = Some(target);
         self
     }
 }
 
 impl From<Refusal> for Response {
-    fn from(Refusal { status, code, message, detail }: Refusal) -> Self {
-        let details: Vec<Value> =
-            detail.into_iter().map(|code| json!({"code": code, "message": message})).collect();
-        Self::new(status, json!({"error": {"code": code, "message": message, "details": details}}))
+    fn from(Refusal { status, code, message, target, detail }: Refusal) -> Self {
+        let mut error = json!({"code": code, "message": message});
+        if let Some(target) = target {
+            error["target"] = json!(target);
+        }
+        if let Some(detail) = detail {
+            let details: Vec<Value> =
+                detail.into_iter().map(|code| json!({"code": code, "message": message})).collect();
+            error["details"] = json!(details);
+        }
+        Self::new(status, json!({"error": error}))
     }
 }
 

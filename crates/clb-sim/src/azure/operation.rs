@@ -1,12 +1,17 @@
 //! Long-running operations.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer::{Method, Refusal, Request, Response};
-use super::state::Azure;
+use super::path::{Provider, Scope, parse};
+use super::state::{Azure, Completion};
+
+/// The region whose operations they are said to be; it means nothing.
+const REGION: &str = "eastus";
 
 /// How a write is answered that becomes a long-running operation, and how the operation goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +40,10 @@ pub(super) struct Operations(BTreeMap<u64, Running>);
 
 #[derive(Clone, Debug)]
 struct Running {
-    /// How many more polls find it running; `None` if all do.
+    /// When it began, and until when it runs at least.
+    started: Duration,
+    until: Duration,
+    /// How many more polls then find it running; `None` if all do.
     polls: Option<u32>,
     end: End,
 }
@@ -84,7 +92,8 @@ impl Azure {
             self.counter = counter;
         }
         response.headers.clear();
-        let running = |polls, end| Some(Running { polls, end });
+        let now = self.now;
+        let running = |polls, end| Some(Running { started: now, until: now, polls, end });
         let running = match shape {
             OperationShape::Plain => None,
             OperationShape::Polled(polls) | OperationShape::LocationOnly(polls) => {
@@ -102,7 +111,7 @@ impl Azure {
             }
             return response;
         };
-        let paths = self.operation();
+        let paths = self.operation(request);
         self.operations.0.insert(self.counter, running);
         if matches!(shape, OperationShape::LocationOnly(_)) {
             return Response::new(202, Value::Null).with_header("location", paths.result);
@@ -118,28 +127,42 @@ impl Azure {
             .with_header("location", paths.result)
     }
 
-    /// A new operation, which has ended.
-    pub(super) fn operation(&mut self) -> OperationPaths {
+    /// A new operation for a request, which has ended.
+    pub(super) fn operation(&mut self, request: &Request) -> OperationPaths {
         self.counter += 1;
-        let path = |kind: &str| {
+        let number = self.counter;
+        let provider = parse(&request.path).map_or(Provider::Network, |target| target.provider());
+        let namespace = provider.namespace();
+        let subscription = Scope::of(&request.path).subscription;
+        let version = request.parameter("api-version").unwrap_or_default();
+        let path = |kind: &str, parameters: &str| {
             format!(
-                "/subscriptions/00000000-0000-0000-0000-000000000000/providers/Microsoft.Network/locations/eastus/\
-                 {kind}/{}?api-version=2025-05-01",
-                self.counter
+                "/subscriptions/{subscription}/providers/{namespace}/locations/{REGION}/{kind}/{number}?api-version={version}{parameters}"
             )
         };
-        OperationPaths { status: path("operations"), result: path("operationResults") }
+        let result = match provider {
+            Provider::Network => path("operationResults", ""),
+            Provider::Compute => path("operations", "&monitor=true"),
+        };
+        OperationPaths { status: path("operations", ""), result }
     }
 
-    /// A new operation that is still running when it is first asked for.
-    pub(super) fn running_operation(&mut self) -> OperationPaths {
-        let operation = self.operation();
-        self.operations.0.insert(self.counter, Running { polls: Some(1), end: End::Succeeded });
+    /// A new operation that runs until then, and if operations are to be polled is still running when it is first asked
+    /// for.
+    pub(super) fn operation_until(&mut self, request: &Request, until: Duration) -> OperationPaths {
+        let operation = self.operation(request);
+        let polls = match self.config.completion {
+            Completion::Immediate => 0,
+            Completion::Polled => 1,
+        };
+        let running = Running { started: self.now, until, polls: Some(polls), end: End::Succeeded };
+        self.operations.0.insert(self.counter, running);
         operation
     }
 
-    pub(super) fn poll_status(&mut self, id: &str) -> Result<Response, Refusal> {
-        let body = match self.poll(id)? {
+    pub(super) fn poll_status(&mut self, provider: Provider, id: &str) -> Result<Response, Refusal> {
+        let (started, ended, state) = self.poll(id)?;
+        let mut body = match state {
             State::Running => json!({"status": "InProgress"}),
             State::Ended(End::Succeeded) => json!({"status": "Succeeded"}),
             State::Ended(End::Failed(code)) => {
@@ -151,11 +174,18 @@ impl Azure {
             }
             State::Ended(End::Lost) => return Err(operation_not_found(id)),
         };
+        if provider == Provider::Compute {
+            body["startTime"] = json!(self.timestamp(started));
+            body["name"] = json!(id);
+            if body["status"] != "InProgress" {
+                body["endTime"] = json!(self.timestamp(ended));
+            }
+        }
         Ok(Response::new(200, body).with_header("retry-after", "1"))
     }
 
     pub(super) fn poll_result(&mut self, id: &str) -> Result<Response, Refusal> {
-        match self.poll(id)? {
+        match self.poll(id)?.2 {
             State::Running => Ok(Response::new(202, Value::Null).with_header("retry-after", "1")),
             State::Ended(End::Succeeded) => Ok(Response::new(204, Value::Null)),
             State::Ended(End::Failed(code)) => Ok(Response::new(
@@ -167,20 +197,23 @@ impl Azure {
         }
     }
 
-    fn poll(&mut self, id: &str) -> Result<State, Refusal> {
+    /// When an operation began, when it ended if it has, and how it is.
+    fn poll(&mut self, id: &str) -> Result<(Duration, Duration, State), Refusal> {
         let number = id.parse().ok().filter(|number| (1..=self.counter).contains(number));
         let number: u64 = number.ok_or_else(|| operation_not_found(id))?;
         let Some(running) = self.operations.0.get_mut(&number) else {
-            return Ok(State::Ended(End::Succeeded));
+            return Ok((self.now, self.now, State::Ended(End::Succeeded)));
         };
-        match &mut running.polls {
-            None => Ok(State::Running),
-            Some(0) => Ok(State::Ended(running.end.clone())),
+        let state = match &mut running.polls {
+            _ if self.now < running.until => State::Running,
+            None => State::Running,
+            Some(0) => State::Ended(running.end.clone()),
             Some(polls) => {
                 *polls -= 1;
-                Ok(State::Running)
+                State::Running
             }
-        }
+        };
+        Ok((running.started, running.until, state))
     }
 }
 

@@ -9,19 +9,42 @@ pub(crate) enum Target<'a> {
     Collection { scope: Scope<'a>, kind: Kind },
     /// One resource.
     Resource { scope: Scope<'a>, kind: Kind, name: &'a str },
-    /// A part of a ServiceGateway, or an action on it.
-    Gateway { scope: Scope<'a>, name: &'a str, part: &'a str },
+    /// What is below a resource that has parts: children, what they have in turn, or an action.
+    Below { scope: Scope<'a>, kind: Kind, name: &'a str, parts: Vec<&'a str> },
     /// A long-running operation, as `Azure-AsyncOperation` names it.
-    Operation { id: &'a str },
+    Operation { provider: Provider, id: &'a str },
     /// The same as `Location` names it.
-    OperationResult { id: &'a str },
+    OperationResult { provider: Provider, id: &'a str },
 }
 
-/// A subscription and a resource group. Any is accepted.
+/// A subscription and a resource group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scope<'a> {
     pub(crate) subscription: &'a str,
     pub(crate) group: &'a str,
+}
+
+/// The resource providers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Provider {
+    Network,
+    Compute,
+}
+
+impl Provider {
+    /// As it stands in paths.
+    pub(crate) fn namespace(self) -> &'static str {
+        match self {
+            Self::Network => "Microsoft.Network",
+            Self::Compute => "Microsoft.Compute",
+        }
+    }
+
+    fn parse(namespace: &str) -> Option<Self> {
+        [Self::Network, Self::Compute]
+            .into_iter()
+            .find(|provider| provider.namespace().eq_ignore_ascii_case(namespace))
+    }
 }
 
 /// The kinds of resources.
@@ -31,9 +54,22 @@ pub(crate) enum Kind {
     LoadBalancer,
     NatGateway,
     ServiceGateway,
+    NetworkInterface,
+    ScaleSet,
+    VirtualMachine,
 }
 
 impl Kind {
+    const ALL: [Self; 7] = [
+        Self::PublicIp,
+        Self::LoadBalancer,
+        Self::NatGateway,
+        Self::ServiceGateway,
+        Self::NetworkInterface,
+        Self::ScaleSet,
+        Self::VirtualMachine,
+    ];
+
     /// As it stands in paths.
     pub(crate) fn segment(self) -> &'static str {
         match self {
@@ -41,13 +77,41 @@ impl Kind {
             Self::LoadBalancer => "loadBalancers",
             Self::NatGateway => "natGateways",
             Self::ServiceGateway => "serviceGateways",
+            Self::NetworkInterface => "networkInterfaces",
+            Self::ScaleSet => "virtualMachineScaleSets",
+            Self::VirtualMachine => "virtualMachines",
         }
     }
 
-    fn parse(segment: &str) -> Option<Self> {
-        [Self::PublicIp, Self::LoadBalancer, Self::NatGateway, Self::ServiceGateway]
+    /// Whose it is.
+    pub(crate) fn provider(self) -> Provider {
+        match self {
+            Self::PublicIp
+            | Self::LoadBalancer
+            | Self::NatGateway
+            | Self::ServiceGateway
+            | Self::NetworkInterface => Provider::Network,
+            Self::ScaleSet | Self::VirtualMachine => Provider::Compute,
+        }
+    }
+
+    /// Its full name, such as `Microsoft.Network/loadBalancers`.
+    pub(crate) fn type_name(self) -> String {
+        format!("{}/{}", self.provider().namespace(), self.segment())
+    }
+
+    /// Whether it has parts or actions.
+    fn has_parts(self) -> bool {
+        match self {
+            Self::ServiceGateway | Self::ScaleSet | Self::VirtualMachine => true,
+            Self::PublicIp | Self::LoadBalancer | Self::NatGateway | Self::NetworkInterface => false,
+        }
+    }
+
+    fn parse(provider: Provider, segment: &str) -> Option<Self> {
+        Self::ALL
             .into_iter()
-            .find(|kind| kind.segment().eq_ignore_ascii_case(segment))
+            .find(|kind| kind.provider() == provider && kind.segment().eq_ignore_ascii_case(segment))
     }
 }
 
@@ -59,43 +123,78 @@ pub(crate) fn parse(path: &str) -> Option<Target<'_>> {
     if !is(0, "subscriptions") || segments.iter().any(|segment| segment.is_empty()) {
         return None;
     }
-    if is(2, "providers") && is(3, "Microsoft.Network") && is(4, "locations") {
-        return match segments[5..] {
-            [_, operations, id] if operations.eq_ignore_ascii_case("operations") => {
-                Some(Target::Operation { id })
+    let subscription = segments.get(1)?;
+    if is(2, "providers") {
+        let provider = Provider::parse(segments.get(3)?)?;
+        return match segments[4..] {
+            [locations, _, operations, id] if locations.eq_ignore_ascii_case("locations") => {
+                if operations.eq_ignore_ascii_case("operations") {
+                    Some(Target::Operation { provider, id })
+                } else if operations.eq_ignore_ascii_case("operationResults") {
+                    Some(Target::OperationResult { provider, id })
+                } else {
+                    None
+                }
             }
-            [_, results, id] if results.eq_ignore_ascii_case("operationResults") => {
-                Some(Target::OperationResult { id })
-            }
+            [kind] => Some(Target::Subscription { subscription, kind: Kind::parse(provider, kind)? }),
             [..] => None,
         };
     }
-    if is(2, "providers") && is(3, "Microsoft.Network") {
-        let [_, subscription, _, _, kind] = segments[..] else { return None };
-        return Some(Target::Subscription { subscription, kind: Kind::parse(kind)? });
-    }
-    if !is(2, "resourceGroups") || !is(4, "providers") || !is(5, "Microsoft.Network") {
+    if !is(2, "resourceGroups") || !is(4, "providers") {
         return None;
     }
-    let scope = Scope { subscription: segments[1], group: segments[3] };
-    let kind = Kind::parse(segments.get(6)?)?;
-    match segments[7..] {
+    let scope = Scope { subscription, group: segments[3] };
+    let kind = Kind::parse(Provider::parse(segments.get(5)?)?, segments.get(6)?)?;
+    match &segments[7..] {
         [] => Some(Target::Collection { scope, kind }),
         [name] => Some(Target::Resource { scope, kind, name }),
-        [name, part] if kind == Kind::ServiceGateway => Some(Target::Gateway { scope, name, part }),
+        [name, parts @ ..] if kind.has_parts() => {
+            Some(Target::Below { scope, kind, name, parts: parts.to_vec() })
+        }
         [..] => None,
     }
 }
 
-impl Scope<'_> {
+impl<'a> Target<'a> {
+    /// Whose it is.
+    pub(crate) fn provider(&self) -> Provider {
+        match self {
+            Self::Subscription { kind, .. }
+            | Self::Collection { kind, .. }
+            | Self::Resource { kind, .. }
+            | Self::Below { kind, .. } => kind.provider(),
+            Self::Operation { provider, .. } | Self::OperationResult { provider, .. } => *provider,
+        }
+    }
+
+    /// The resource group that it is in.
+    pub(crate) fn scope(&self) -> Option<Scope<'a>> {
+        match self {
+            Self::Collection { scope, .. } | Self::Resource { scope, .. } | Self::Below { scope, .. } => {
+                Some(*scope)
+            }
+            Self::Subscription { .. } | Self::Operation { .. } | Self::OperationResult { .. } => None,
+        }
+    }
+}
+
+impl<'a> Scope<'a> {
     /// The full id of a resource.
     pub(crate) fn id(self, kind: Kind, name: &str) -> String {
         let Self { subscription, group } = self;
-        let kind = kind.segment();
-        format!(
-            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/{kind}/{name}"
-        )
+        format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{}/{name}", kind.type_name())
     }
+
+    /// The group that the full id of a resource names.
+    pub(crate) fn of(id: &'a str) -> Self {
+        let mut segments = id.trim_start_matches('/').split('/').skip(1).step_by(2);
+        Self { subscription: segments.next().unwrap_or_default(), group: segments.next().unwrap_or_default() }
+    }
+}
+
+/// The last segment of an id.
+pub(crate) fn last(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -105,38 +204,72 @@ mod tests {
     #[test]
     fn paths_are_read_in_any_casing() {
         let scope = Scope { subscription: "S", group: "g" };
-        let at = |rest: &str| format!("/SUBSCRIPTIONS/S/resourcegroups/g/providers/microsoft.network/{rest}");
+        let at = |rest: &str| format!("/SUBSCRIPTIONS/S/resourcegroups/g/providers/microsoft.{rest}");
         assert_eq!(
-            parse(&at("loadbalancers/A")),
+            parse(&at("network/loadbalancers/A")),
             Some(Target::Resource { scope, kind: Kind::LoadBalancer, name: "A" })
         );
-        assert_eq!(parse(&at("publicIPAddresses")), Some(Target::Collection { scope, kind: Kind::PublicIp }));
         assert_eq!(
-            parse(&at("serviceGateways/gw/updateServices")),
-            Some(Target::Gateway { scope, name: "gw", part: "updateServices" })
+            parse(&at("network/publicIPAddresses")),
+            Some(Target::Collection { scope, kind: Kind::PublicIp })
         );
         assert_eq!(
-            parse("/subscriptions/S/providers/Microsoft.Network/locations/l/operations/7"),
-            Some(Target::Operation { id: "7" })
+            parse(&at("network/serviceGateways/gw/updateServices")),
+            Some(Target::Below {
+                scope,
+                kind: Kind::ServiceGateway,
+                name: "gw",
+                parts: vec!["updateServices"]
+            })
         );
         assert_eq!(
-            parse("/subscriptions/S/providers/Microsoft.Network/locations/l/operationresults/7"),
-            Some(Target::OperationResult { id: "7" })
+            parse(&at("compute/VIRTUALMACHINESCALESETS/Set/virtualMachines/0/networkInterfaces")),
+            Some(Target::Below {
+                scope,
+                kind: Kind::ScaleSet,
+                name: "Set",
+                parts: vec!["virtualMachines", "0", "networkInterfaces"]
+            })
+        );
+        let in_subscription = |rest: &str| format!("/subscriptions/S/providers/Microsoft.{rest}");
+        assert_eq!(
+            parse(&in_subscription("Network/locations/l/operations/7")),
+            Some(Target::Operation { provider: Provider::Network, id: "7" })
         );
         assert_eq!(
-            parse("/subscriptions/S/providers/Microsoft.Network/NATGateways"),
+            parse(&in_subscription("Compute/locations/l/operations/7")),
+            Some(Target::Operation { provider: Provider::Compute, id: "7" })
+        );
+        assert_eq!(
+            parse(&in_subscription("Network/locations/l/operationresults/7")),
+            Some(Target::OperationResult { provider: Provider::Network, id: "7" })
+        );
+        assert_eq!(
+            parse(&in_subscription("Network/NATGateways")),
             Some(Target::Subscription { subscription: "S", kind: Kind::NatGateway })
         );
         for unknown in [
-            "/subscriptions/S/providers/Microsoft.Network/locations".to_owned(),
-            "/subscriptions/S/providers/Microsoft.Network/locations/l/operations/7/8".to_owned(),
-            at("virtualNetworks/a"),
-            at("loadBalancers/a/probes"),
-            at("loadBalancers//a"),
+            in_subscription("Network/locations"),
+            in_subscription("Network/locations/l/operations/7/8"),
+            in_subscription("Network/virtualMachineScaleSets"),
+            at("network/virtualNetworks/a"),
+            at("network/virtualMachines/a"),
+            at("compute/loadBalancers/a"),
+            at("storage/loadBalancers/a"),
+            at("network/loadBalancers/a/probes"),
+            at("network/loadBalancers//a"),
+            "/subscriptions".to_owned(),
             "/".to_owned(),
-            at(""),
+            at("network/"),
         ] {
             assert_eq!(parse(&unknown), None, "{unknown}");
         }
+    }
+
+    #[test]
+    fn the_group_of_an_id_is_read_off_it() {
+        let scope = Scope { subscription: "s", group: "g" };
+        assert_eq!(Scope::of(&scope.id(Kind::ScaleSet, "a")), scope);
+        assert_eq!(last(&scope.id(Kind::ScaleSet, "a")), "a");
     }
 }

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::answer::{Refusal, Request, Response, field, text};
-use super::path::{Kind, Scope};
+use super::compute::{check_interface_is_free, stamp_interface};
+use super::path::{Kind, Scope, last};
 use super::state::{Azure, Completion, not_found};
 
 /// A resource as it is read.
@@ -43,8 +44,9 @@ impl Resource {
 
 impl Azure {
     pub(super) fn get(&self, scope: Scope<'_>, kind: Kind, name: &str) -> Result<Response, Refusal> {
-        let resource = self.existing(scope, kind, name).ok_or_else(|| not_found(name, kind))?;
-        Ok(Response::new(200, resource.body()))
+        let resource = self.existing(scope, kind, name).ok_or_else(|| not_found(scope, kind, name))?;
+        let etag = resource.etag().to_owned();
+        Ok(Response::new(200, resource.body()).with_header("etag", etag))
     }
 
     /// A resource, the ServiceGateway that is there from the start included.
@@ -88,28 +90,34 @@ impl Azure {
                 self.check_nat_gateway(&id, &request.body, &mut properties, existing.as_ref())?;
             }
             Kind::ServiceGateway => Self::check_service_gateway(&id, name, &request.body)?,
+            Kind::NetworkInterface => self.check_interface(&id, &mut properties, existing.as_ref())?,
+            Kind::ScaleSet | Kind::VirtualMachine => {}
         }
         properties.insert("provisioningState".to_owned(), json!("Succeeded"));
         body.insert("properties".to_owned(), Value::Object(properties));
         let mut answer = self.store(kind, &id, body);
-        let operation = match self.config.completion {
-            Completion::Immediate => self.operation(),
-            Completion::Polled => {
-                answer["properties"]["provisioningState"] = json!("Updating");
-                self.running_operation()
-            }
-        };
         let status = if existing.is_some() { 200 } else { 201 };
+        if kind == Kind::NetworkInterface {
+            return Ok(Response::new(status, answer));
+        }
+        if self.config.completion == Completion::Polled {
+            answer["properties"]["provisioningState"] = json!("Updating");
+        }
+        let operation = self.operation_until(request, self.now);
         Ok(Response::new(status, answer).with_header("azure-asyncoperation", operation.status))
     }
 
     /// Writes a resource that has been checked, and gives it what every one has.
     pub(super) fn store(&mut self, kind: Kind, id: &str, mut body: Map<String, Value>) -> Value {
         self.counter += 1;
+        let etag = format!("W/\"{:08}\"", self.counter);
+        if kind == Kind::NetworkInterface {
+            stamp_interface(&mut body, &etag);
+        }
         let fields = [
-            ("name", json!(id.rsplit('/').next().unwrap_or_default())),
-            ("type", json!(format!("Microsoft.Network/{}", kind.segment()))),
-            ("etag", json!(format!("W/\"{:08}\"", self.counter))),
+            ("name", json!(last(id))),
+            ("type", json!(kind.type_name())),
+            ("etag", json!(etag)),
             ("id", json!(id)),
         ];
         body.extend(fields.map(|(name, value)| (name.to_owned(), value)));
@@ -126,25 +134,35 @@ impl Azure {
             Kind::PublicIp => self.check_public_ip_is_free(resource.id())?,
             Kind::LoadBalancer => self.check_load_balancer_is_free(resource)?,
             Kind::NatGateway => self.check_nat_gateway_is_free(resource)?,
-            Kind::ServiceGateway => {}
+            Kind::NetworkInterface => check_interface_is_free(resource)?,
+            Kind::ServiceGateway | Kind::ScaleSet | Kind::VirtualMachine => {}
         }
         let key = resource.key();
-        self.resources.remove(&(kind, key));
-        match self.config.completion {
-            Completion::Immediate => Ok(Response::new(200, Value::Null)),
-            Completion::Polled => Ok(self.deleting()),
+        self.remove(kind, &key);
+        let status = match self.config.completion {
+            // Recorded traffic has it that the interface is still being deleted then.
+            Completion::Immediate if kind == Kind::NetworkInterface => 200,
+            Completion::Immediate => return Ok(Response::new(200, Value::Null)),
+            Completion::Polled => 202,
+        };
+        Ok(self.deleting(request, status))
+    }
+
+    /// Removes a resource by its key, with what it holds.
+    pub(super) fn remove(&mut self, kind: Kind, key: &str) {
+        let Some(resource) = self.resources.remove(&(kind, key.to_owned())) else { return };
+        if kind == Kind::NetworkInterface {
+            self.release_addresses(&resource);
         }
     }
 
     /// The answer to a DELETE that is an operation.
-    pub(super) fn deleting(&mut self) -> Response {
-        let operation = match self.config.completion {
-            Completion::Immediate => self.operation(),
-            Completion::Polled => self.running_operation(),
-        };
-        Response::new(202, Value::Null)
+    pub(super) fn deleting(&mut self, request: &Request, status: u16) -> Response {
+        let operation = self.operation_until(request, self.now);
+        Response::new(status, Value::Null)
             .with_header("azure-asyncoperation", operation.status)
             .with_header("location", operation.result)
+            .with_header("azure-asyncnotification", "Enabled")
     }
 }
 

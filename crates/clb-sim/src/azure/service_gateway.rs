@@ -121,7 +121,7 @@ impl Azure {
             self.gateway = Gateway::gone();
         }
         // So it was recorded, and official clients take nothing else.
-        Ok(self.deleting())
+        Ok(self.deleting(request, 202))
     }
 
     /// Sets the tags of a resource in place of those that it has.
@@ -132,7 +132,7 @@ impl Azure {
         kind: Kind,
         name: &str,
     ) -> Result<Response, Refusal> {
-        let existing = self.existing(scope, kind, name).ok_or_else(|| not_found(name, kind))?;
+        let existing = self.existing(scope, kind, name).ok_or_else(|| not_found(scope, kind, name))?;
         check_etag(request, existing.id(), Some(&existing))?;
         let tags = field(&request.body, "tags").and_then(Value::as_object);
         let tags = tags.filter(|tags| tags.values().all(Value::is_string));

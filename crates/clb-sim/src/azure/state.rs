@@ -1,13 +1,16 @@
 //! Everything there is, and which request goes where.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::answer::{Method, Refusal, Request, Response};
+use super::compute::{Compute, ComputeConfig};
 use super::gateway::Gateway;
 use super::operation::Operations;
-use super::path::{Kind, Scope, Target, parse};
+use super::path::{Kind, Provider, Scope, Target, parse};
 use super::resources::Resource;
 
 /// Settings of an [`Azure`].
@@ -22,6 +25,13 @@ pub struct AzureConfig {
     /// Where the cluster's own NAT gateway `default-natgw` and its public IP are from the start, registered as the default
     /// outbound service, which can never be removed. `None`, the default, for a ServiceGateway that is empty.
     pub default_outbound: Option<ResourceGroup>,
+    /// The resource groups that there are; what is asked about others is refused with 404 `ResourceGroupNotFound`. `None`,
+    /// the default, for any.
+    pub resource_groups: Option<Vec<ResourceGroup>>,
+    /// Scale sets and machines.
+    pub compute: ComputeConfig,
+    /// The time of day at the start, since 1970. Default 0: what is simulated does not depend on when.
+    pub epoch: Duration,
 }
 
 /// A resource group of a subscription.
@@ -40,6 +50,9 @@ impl Default for AzureConfig {
             page_size: 200,
             completion: Completion::Immediate,
             default_outbound: None,
+            resource_groups: None,
+            compute: ComputeConfig::default(),
+            epoch: Duration::ZERO,
         }
     }
 }
@@ -65,6 +78,9 @@ pub struct Azure {
     pub(super) resources: BTreeMap<(Kind, String), Resource>,
     pub(super) gateway: Gateway,
     pub(super) operations: Operations,
+    pub(super) compute: Compute,
+    /// How long it has been there.
+    pub(super) now: Duration,
     /// For ids, addresses and etags.
     pub(super) counter: u64,
 }
@@ -74,11 +90,14 @@ impl Azure {
     #[must_use]
     pub fn new(config: AzureConfig) -> Self {
         let default_outbound = config.default_outbound.clone();
+        let compute = Compute::new(&config.compute);
         let mut azure = Self {
             config,
             resources: BTreeMap::new(),
             gateway: Gateway::default(),
             operations: Operations::default(),
+            compute,
+            now: Duration::ZERO,
             counter: 0,
         };
         if let Some(ResourceGroup { subscription, name }) = &default_outbound {
@@ -87,23 +106,59 @@ impl Azure {
         azure
     }
 
+    /// Lets time pass until it is `now`, since the start: what takes time and is due is done. Time does not go back.
+    pub fn advance_to(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        self.settle();
+    }
+
+    /// How long it has been there, as it was last told.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// A time as it is written.
+    pub(super) fn timestamp(&self, time: Duration) -> String {
+        let seconds = i64::try_from((self.config.epoch + time).as_secs()).unwrap_or(i64::MAX);
+        Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+    }
+
     /// Answers one request. A refused one changes nothing.
     pub fn handle(&mut self, request: &Request) -> Response {
         self.answer(request).unwrap_or_else(Response::from)
     }
 
     fn answer(&mut self, request: &Request) -> Result<Response, Refusal> {
-        let Some(version) = request.parameter("api-version").filter(|version| !version.is_empty()) else {
+        if request.parameter("api-version").is_none_or(str::is_empty) {
             let message = "The api-version query parameter (?api-version=) is required for all requests.";
             return Err(Refusal::bad("MissingApiVersionParameter", message));
-        };
+        }
         let not_modelled =
             || Refusal::not_modelled(format_args!("{} {}", request.method.as_str(), request.path));
         let target = parse(&request.path).ok_or_else(not_modelled)?;
         let is_read = request.method == Method::Get;
+        if let Some(scope) = target.scope() {
+            self.check_group(scope)?;
+        }
         match target {
-            Target::Operation { id } if is_read => self.poll_status(id),
-            Target::OperationResult { id } if is_read => self.poll_result(id),
+            // So Compute tells the one from the other.
+            Target::Operation { id, .. } if is_read && request.parameter("monitor").is_some() => {
+                self.poll_result(id)
+            }
+            Target::Operation { provider, id } if is_read => self.poll_status(provider, id),
+            Target::OperationResult { id, .. } if is_read => self.poll_result(id),
+            Target::Collection { .. }
+            | Target::Subscription { .. }
+            | Target::Resource { .. }
+            | Target::Below { .. }
+                if target.provider() == Provider::Compute =>
+            {
+                let answer = self.answer_compute(request, &target)?.ok_or_else(not_modelled);
+                // What takes no time is done before anybody else asks.
+                self.settle();
+                answer
+            }
             Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
             Target::Subscription { subscription, kind: Kind::ServiceGateway } if is_read => {
                 self.page(request, self.all_service_gateways(subscription))
@@ -126,28 +181,46 @@ impl Azure {
                 Method::Patch => self.update_tags(request, scope, kind, name),
                 Method::Get | Method::Post | Method::Other(_) => Err(not_modelled()),
             },
-            Target::Gateway { scope, name, part } if !self.holds_services(name) => {
-                let is_part = ["services", "addressLocations"].iter().any(|it| it.eq_ignore_ascii_case(part));
+            Target::Below { scope, name, parts, .. } if !self.holds_services(name) => {
+                let is_part = ["services", "addressLocations"]
+                    .iter()
+                    .any(|it| it.eq_ignore_ascii_case(&parts.join("/")));
                 match self.service_gateway(scope, name) {
-                    None => Err(not_found(name, Kind::ServiceGateway)),
+                    None => Err(not_found(scope, Kind::ServiceGateway, name)),
                     Some(_) if is_read && is_part => self.page(request, Vec::new()),
                     Some(_) => Err(not_modelled()),
                 }
             }
-            Target::Gateway { part, .. } => match (&request.method, part.to_ascii_lowercase().as_str()) {
-                (Method::Get, "services") => self.page(request, self.gateway.services_body()),
-                (Method::Get, "addresslocations") => self.page(request, self.gateway.locations_body()),
-                (Method::Post, "updateservices") => {
-                    self.update_services(&request.body)?;
-                    Ok(self.done_at_once(version))
+            Target::Below { parts, .. } => {
+                match (&request.method, parts.join("/").to_ascii_lowercase().as_str()) {
+                    (Method::Get, "services") => self.page(request, self.gateway.services_body()),
+                    (Method::Get, "addresslocations") => self.page(request, self.gateway.locations_body()),
+                    (Method::Post, "updateservices") => {
+                        self.update_services(&request.body)?;
+                        Ok(self.done_at_once(request))
+                    }
+                    (Method::Post, "updateaddresslocations") => {
+                        self.gateway.update_address_locations(&request.body)?;
+                        Ok(self.done_at_once(request))
+                    }
+                    _ => Err(not_modelled()),
                 }
-                (Method::Post, "updateaddresslocations") => {
-                    self.gateway.update_address_locations(&request.body)?;
-                    Ok(self.done_at_once(version))
-                }
-                _ => Err(not_modelled()),
-            },
+            }
         }
+    }
+
+    /// Refuses what is in a resource group that there is not.
+    fn check_group(&self, scope: Scope<'_>) -> Result<(), Refusal> {
+        let Some(groups) = &self.config.resource_groups else { return Ok(()) };
+        let is_it = |group: &ResourceGroup| {
+            group.subscription.eq_ignore_ascii_case(scope.subscription)
+                && group.name.eq_ignore_ascii_case(scope.group)
+        };
+        if groups.iter().any(is_it) {
+            return Ok(());
+        }
+        let message = format!("Resource group '{}' could not be found.", scope.group);
+        Err(Refusal::new(404, "ResourceGroupNotFound", message).bare())
     }
 
     fn collection(&self, scope: Scope<'_>, kind: Kind) -> Vec<Value> {
@@ -170,18 +243,32 @@ impl Azure {
 
     /// NRP answers both actions on the ServiceGateway with 200, and stamps the headers of a long-running operation on it
     /// although nothing is left to poll; under newer api-versions it says `OK` instead.
-    fn done_at_once(&mut self, version: &str) -> Response {
-        if version >= PLAIN_ACTIONS_SINCE {
+    fn done_at_once(&mut self, request: &Request) -> Response {
+        if request.parameter("api-version").unwrap_or_default() >= PLAIN_ACTIONS_SINCE {
             return Response::new(200, json!({"status": "OK"}));
         }
-        let operation = self.operation();
+        let operation = self.operation(request);
         Response::new(200, Value::Null)
             .with_header("azure-asyncoperation", operation.status)
             .with_header("location", operation.result)
     }
 
     /// A page of a list: the one that the request's `$skiptoken` names.
-    fn page(&self, request: &Request, items: Vec<Value>) -> Result<Response, Refusal> {
+    pub(super) fn page(
+        &self,
+        request: &Request,
+        items: impl IntoIterator<Item = Value>,
+    ) -> Result<Response, Refusal> {
+        self.page_of(request, items, |item| item)
+    }
+
+    /// A page of a list, of which only the entries in it are written.
+    pub(super) fn page_of<T>(
+        &self,
+        request: &Request,
+        items: impl IntoIterator<Item = T>,
+        write: impl Fn(T) -> Value,
+    ) -> Result<Response, Refusal> {
         let start = match request.parameter("$skiptoken") {
             None => 0,
             Some(token) => token
@@ -189,23 +276,41 @@ impl Azure {
                 .map_err(|_| Refusal::bad("InvalidSkipToken", format!("$skiptoken is {token:?}")))?,
         };
         let size = self.config.page_size.max(1);
-        let next = start.saturating_add(size);
-        let is_last = items.len() <= next;
-        let page: Vec<Value> = items.into_iter().skip(start).take(size).collect();
+        let mut items = items.into_iter().skip(start);
+        let page: Vec<Value> = items.by_ref().take(size).map(write).collect();
         let mut body = json!({"value": page});
-        if !is_last {
-            let version = request.parameter("api-version").unwrap_or_default();
-            body["nextLink"] = json!(format!("{}?api-version={version}&$skiptoken={next}", request.path));
+        if items.next().is_some() {
+            let kept = request.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("$skiptoken"));
+            let next = ("$skiptoken".to_owned(), start.saturating_add(size).to_string());
+            let query: Vec<String> = kept
+                .chain([&next])
+                .map(|(name, value)| format!("{}={}", encoded(name), encoded(value)))
+                .collect();
+            body["nextLink"] = json!(format!("{}?{}", request.path, query.join("&")));
         }
         Ok(Response::new(200, body))
     }
 }
 
-pub(super) fn not_found(name: &str, kind: Kind) -> Refusal {
-    let kind = kind.segment();
-    Refusal::new(
-        404,
-        "ResourceNotFound",
-        format!("The Resource 'Microsoft.Network/{kind}/{name}' was not found."),
-    )
+/// Text as it may stand in a query.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~$/".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+pub(super) fn not_found(scope: Scope<'_>, kind: Kind, name: &str) -> Refusal {
+    let message = format!(
+        "The Resource '{}/{name}' under resource group '{}' was not found. For more details please go to \
+         https://aka.ms/ARMResourceNotFoundFix",
+        kind.type_name(),
+        scope.group
+    );
+    Refusal::new(404, "ResourceNotFound", message).bare()
 }

@@ -97,8 +97,9 @@ async fn refusals_have_a_body_that_says_why() {
     let served = Served::start(SimulatorConfig::default()).await;
     let response = served.send(get(&public_ip_path("a"))).await;
     assert_eq!(response.status(), 404);
-    let message = "The Resource 'Microsoft.Network/publicIPAddresses/a-pip' was not found.";
-    let error = json!({"code": "ResourceNotFound", "message": message, "details": []});
+    let message = "The Resource 'Microsoft.Network/publicIPAddresses/a-pip' under resource group 'rg' was not found. For \
+                   more details please go to https://aka.ms/ARMResourceNotFoundFix";
+    let error = json!({"code": "ResourceNotFound", "message": message});
     assert_eq!(json_of(response).await, json!({"error": error}));
 
     let unversioned = Request { query: vec![], ..get(&public_ip_path("a")) };

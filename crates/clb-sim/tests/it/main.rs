@@ -3,6 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::needless_pass_by_value, reason = "requests are built where they are asked")]
 
+mod compute;
+mod compute_flexible;
+mod compute_interfaces;
+mod compute_recorded;
+mod compute_scale_sets;
+mod compute_time;
 mod determinism;
 mod faults;
 mod http;

@@ -44,7 +44,10 @@ fn one_is_created_read_replaced_and_deleted() {
     assert_eq!((replaced.status, &replaced.body["name"]), (200, &json!("mine")));
     let deleted = world.0.handle(&delete(&path("mine")));
     let headers: Vec<&str> = deleted.headers.iter().map(|(name, _)| *name).collect();
-    assert_eq!((deleted.status, headers), (202, vec!["azure-asyncoperation", "location"]));
+    assert_eq!(
+        (deleted.status, headers),
+        (202, vec!["azure-asyncoperation", "location", "azure-asyncnotification"])
+    );
     assert_eq!(world.refused(get(&path("mine"))), (404, "ResourceNotFound".to_owned()));
     assert_eq!(world.0.handle(&delete(&path("mine"))).status, 204);
 }

@@ -3,6 +3,8 @@
 use clb_sim::azure::{Azure, AzureConfig, Completion, Method, Request, Response};
 use serde_json::{Value, json};
 
+use crate::compute::COMPUTE;
+
 pub(crate) const NETWORK: &str = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
 
 /// An Azure with the load balancers `a` and `b`, each with a public IP of its own, registered as services, and the
@@ -56,10 +58,15 @@ impl World {
     /// All that can be read.
     pub(crate) fn everything(&mut self) -> Vec<Value> {
         let gateway = format!("{NETWORK}/serviceGateways/servicegateway");
-        let paths =
-            ["publicIPAddresses", "loadBalancers", "natGateways"].map(|kind| format!("{NETWORK}/{kind}"));
+        let paths = ["publicIPAddresses", "loadBalancers", "natGateways", "networkInterfaces"]
+            .map(|kind| format!("{NETWORK}/{kind}"));
         let parts = ["services", "addressLocations"].map(|part| format!("{gateway}/{part}"));
-        paths.iter().chain(&parts).map(|path| self.ok(get(path))).collect()
+        let sets = format!("{COMPUTE}/virtualMachineScaleSets");
+        let machines = format!("{COMPUTE}/virtualMachines");
+        let all = paths.iter().chain(&parts).chain([&sets, &machines]);
+        let mut found: Vec<Value> = all.map(|path| self.ok(get(path))).collect();
+        found.push(json!(self.0.machines().map(|machine| format!("{machine:?}")).collect::<Vec<_>>()));
+        found
     }
 
     /// The rows of a part of the ServiceGateway.

@@ -1,7 +1,13 @@
-//! Names and ids of scale set instances, from outside.
+//! Names, reading, caching, polling and writing, from outside: recorded traffic with the real service, and an Azure in memory.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is the point")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cache;
 mod computer_name;
+mod fake;
+mod inventory;
+mod membership;
 mod node_stream;
+mod poller;
 mod provider_id;
+mod recorded;

@@ -83,7 +83,7 @@ fn a_set_that_was_never_listed_is_not_an_empty_one() {
     assert_eq!(differ.nodes(&key), Some(&Listing::new()));
 }
 
-fn fold(nodes: &mut Listing, event: NodeEvent) {
+pub(crate) fn fold(nodes: &mut Listing, event: NodeEvent) {
     match event {
         NodeEvent::Added { node, machine } => assert_eq!(nodes.insert(node, machine), None),
         NodeEvent::Removed { node } => assert!(nodes.remove(&node).is_some()),
