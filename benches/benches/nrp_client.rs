@@ -42,8 +42,9 @@ const ROUNDS: usize = 10;
 /// Ten times as many addresses in a body may take so many allocations more: the doublings of its buffer, and nothing for each.
 const MAX_GROWTH_OF_WRITING: u64 = 8;
 
-/// An address that is read may take so many: its text, its list of services with its two names, and what shares that.
-const MAX_FOR_READING: u64 = 7;
+/// An address that is read may take so many: its text, its list of services with its two names, and what shares that; seven, and
+/// a fraction for the doublings of buffers.
+const MAX_FOR_READING: u64 = 8;
 
 /// Callers at once.
 const CALLERS: usize = 64;

@@ -263,6 +263,10 @@ impl Injector {
         self.plan = plan;
     }
 
+    pub(crate) fn plan(&self) -> &FaultPlan {
+        &self.plan
+    }
+
     pub(crate) fn injected(&self) -> &[Injected] {
         &self.injected
     }

@@ -22,6 +22,7 @@ pub mod recording;
 mod server;
 pub mod traffic;
 mod transport;
+mod yaml;
 
 pub use budget::{Budget, Budgets};
 pub use server::{Simulation, Simulator, SimulatorConfig};

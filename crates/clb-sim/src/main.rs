@@ -10,7 +10,6 @@ use clb_sim::azure::{AzureConfig, ResourceGroup};
 use clb_sim::fault::FaultPlan;
 use clb_sim::kube::{KubeConfig, KubeSimulation, KubeSimulator};
 use clb_sim::{Simulator, SimulatorConfig};
-use serde_json::Value;
 
 /// An Azure and a Kubernetes API server that live in memory and answer on 127.0.0.1, until interrupted.
 #[derive(Debug, Parser)]
@@ -112,10 +111,5 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 fn load(simulation: &KubeSimulation, path: &Path) -> Result<(), String> {
-    let naming = |error: String| format!("{}: {error}", path.display());
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&read(path)?).map_err(|error| naming(error.to_string()))?;
-    simulation
-        .with_cluster(|cluster| documents.iter().try_for_each(|object| cluster.load(object)))
-        .map_err(naming)
+    simulation.load(&read(path)?).map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -40,6 +40,8 @@ pub(super) struct Gateway {
     /// By name in lower case.
     services: BTreeMap<String, Registration>,
     locations: Locations,
+    /// Whether it was deleted and not made anew.
+    pub(super) is_gone: bool,
 }
 
 /// Whether what is not named stays.
@@ -199,6 +201,11 @@ impl Azure {
 }
 
 impl Gateway {
+    /// Of one that was deleted, and its services and locations with it.
+    pub(super) fn gone() -> Self {
+        Self { is_gone: true, ..Self::default() }
+    }
+
     /// Whether a registered service names this backend pool.
     pub(super) fn references(&self, pool: &str) -> bool {
         self.services.values().flat_map(|service| &service.pools).any(|id| id.eq_ignore_ascii_case(pool))

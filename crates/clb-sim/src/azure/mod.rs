@@ -13,6 +13,7 @@ mod operation;
 mod path;
 mod public_ip;
 mod resources;
+mod service_gateway;
 mod state;
 mod view;
 

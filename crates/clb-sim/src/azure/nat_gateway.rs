@@ -41,7 +41,7 @@ impl Resource {
 }
 
 impl Azure {
-    fn nat_gateways(&self) -> impl Iterator<Item = &Resource> {
+    pub(super) fn nat_gateways(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|((kind, _), _)| *kind == Kind::NatGateway).map(|(_, resource)| resource)
     }
 
@@ -76,7 +76,7 @@ impl Azure {
         }
         match nullable(&given, "serviceGateway") {
             None | Some(Value::Null) => {}
-            Some(reference) => self.check_service_gateway(id, text(reference, "id"))?,
+            Some(reference) => self.check_tie(id, text(reference, "id"))?,
         }
         if let Value::Object(given) = given {
             *properties = given;
@@ -115,10 +115,8 @@ impl Azure {
         Ok(())
     }
 
-    fn check_service_gateway(&self, id: &str, service_gateway: &str) -> Result<(), Refusal> {
-        let (scope, name) = service_gateway.rsplit_once('/').unwrap_or_default();
-        let is_one = scope.to_ascii_lowercase().ends_with("/providers/microsoft.network/servicegateways");
-        if is_one && name.eq_ignore_ascii_case(&self.config.service_gateway) {
+    fn check_tie(&self, id: &str, service_gateway: &str) -> Result<(), Refusal> {
+        if self.is_service_gateway(service_gateway) {
             return Ok(());
         }
         let message = format!("Resource {service_gateway:?} referenced by resource {id} was not found.");

@@ -12,6 +12,14 @@ use super::state::{Azure, Completion, not_found};
 pub(super) struct Resource(Map<String, Value>);
 
 impl Resource {
+    pub(super) fn new(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+
+    pub(super) fn into_fields(self) -> Map<String, Value> {
+        self.0
+    }
+
     pub(super) fn body(&self) -> Value {
         Value::Object(self.0.clone())
     }
@@ -36,21 +44,17 @@ impl Resource {
 
 impl Azure {
     pub(super) fn get(&self, scope: Scope<'_>, kind: Kind, name: &str) -> Result<Response, Refusal> {
-        if kind == Kind::ServiceGateway && name.eq_ignore_ascii_case(&self.config.service_gateway) {
-            return Ok(Response::new(200, self.service_gateway(scope)));
-        }
-        let resource =
-            self.resource(kind, &scope.id(kind, name)).ok_or_else(|| not_found(scope, kind, name))?;
-        Ok(Response::new(200, resource.body()).with_header("etag", resource.etag()))
+        let resource = self.existing(scope, kind, name).ok_or_else(|| not_found(scope, kind, name))?;
+        let etag = resource.etag().to_owned();
+        Ok(Response::new(200, resource.body()).with_header("etag", etag))
     }
 
-    /// The ServiceGateway itself, which is in every group.
-    pub(super) fn service_gateway(&self, scope: Scope<'_>) -> Value {
-        let name = &self.config.service_gateway;
-        json!({
-            "id": scope.id(Kind::ServiceGateway, name), "name": name, "type": "Microsoft.Network/serviceGateways",
-            "sku": {"name": "Standard", "tier": "Regional"}, "properties": {"provisioningState": "Succeeded"}
-        })
+    /// A resource, the ServiceGateway that is there from the start included.
+    pub(super) fn existing(&self, scope: Scope<'_>, kind: Kind, name: &str) -> Option<Resource> {
+        if kind == Kind::ServiceGateway {
+            return self.service_gateway(scope, name);
+        }
+        self.resource(kind, &scope.id(kind, name)).cloned()
     }
 
     pub(super) fn resource(&self, kind: Kind, id: &str) -> Option<&Resource> {
@@ -64,7 +68,7 @@ impl Azure {
         kind: Kind,
         name: &str,
     ) -> Result<Response, Refusal> {
-        let existing = self.resource(kind, &scope.id(kind, name)).cloned();
+        let existing = self.existing(scope, kind, name);
         // The spelling of the first PUT stays.
         let id = existing.as_ref().map_or_else(|| scope.id(kind, name), |existing| existing.id().to_owned());
         check_etag(request, &id, existing.as_ref())?;
@@ -85,8 +89,9 @@ impl Azure {
             Kind::NatGateway => {
                 self.check_nat_gateway(&id, &request.body, &mut properties, existing.as_ref())?;
             }
+            Kind::ServiceGateway => Self::check_service_gateway(&id, name, &request.body)?,
             Kind::NetworkInterface => self.check_interface(&id, &mut properties, existing.as_ref())?,
-            Kind::ServiceGateway | Kind::ScaleSet | Kind::VirtualMachine => {}
+            Kind::ScaleSet | Kind::VirtualMachine => {}
         }
         properties.insert("provisioningState".to_owned(), json!("Succeeded"));
         body.insert("properties".to_owned(), Value::Object(properties));
@@ -140,11 +145,7 @@ impl Azure {
             Completion::Immediate => return Ok(Response::new(200, Value::Null)),
             Completion::Polled => 202,
         };
-        let operation = self.operation_until(request, self.now);
-        Ok(Response::new(status, Value::Null)
-            .with_header("azure-asyncoperation", operation.status)
-            .with_header("location", operation.result)
-            .with_header("azure-asyncnotification", "Enabled"))
+        Ok(self.deleting(request, status))
     }
 
     /// Removes a resource by its key, with what it holds.
@@ -154,9 +155,18 @@ impl Azure {
             self.release_addresses(&resource);
         }
     }
+
+    /// The answer to a DELETE that is an operation.
+    pub(super) fn deleting(&mut self, request: &Request, status: u16) -> Response {
+        let operation = self.operation_until(request, self.now);
+        Response::new(status, Value::Null)
+            .with_header("azure-asyncoperation", operation.status)
+            .with_header("location", operation.result)
+            .with_header("azure-asyncnotification", "Enabled")
+    }
 }
 
-fn check_etag(request: &Request, id: &str, existing: Option<&Resource>) -> Result<(), Refusal> {
+pub(super) fn check_etag(request: &Request, id: &str, existing: Option<&Resource>) -> Result<(), Refusal> {
     let Some(wanted) = &request.if_match else { return Ok(()) };
     if existing.is_some_and(|existing| wanted == "*" || wanted == existing.etag()) {
         return Ok(());

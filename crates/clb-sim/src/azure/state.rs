@@ -160,7 +160,10 @@ impl Azure {
                 answer
             }
             Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
-            Target::Subscription { subscription, kind } if is_read && kind != Kind::ServiceGateway => {
+            Target::Subscription { subscription, kind: Kind::ServiceGateway } if is_read => {
+                self.page(request, self.all_service_gateways(subscription))
+            }
+            Target::Subscription { subscription, kind } if is_read => {
                 self.page(request, self.below(kind, &format!("/subscriptions/{subscription}/")))
             }
             Target::Operation { .. }
@@ -168,14 +171,25 @@ impl Azure {
             | Target::Collection { .. }
             | Target::Subscription { .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } if is_read => self.get(scope, kind, name),
-            Target::Resource { kind: Kind::ServiceGateway, .. } => Err(not_modelled()),
             Target::Resource { scope, kind, name } => match request.method {
+                Method::Put if kind == Kind::ServiceGateway => self.put_service_gateway(request, scope, name),
+                Method::Delete if kind == Kind::ServiceGateway => {
+                    self.delete_service_gateway(request, scope, name)
+                }
                 Method::Put => self.put(request, scope, kind, name),
                 Method::Delete => self.delete(request, &scope.id(kind, name), kind),
-                Method::Get | Method::Post | Method::Patch | Method::Other(_) => Err(not_modelled()),
+                Method::Patch => self.update_tags(request, scope, kind, name),
+                Method::Get | Method::Post | Method::Other(_) => Err(not_modelled()),
             },
-            Target::Below { scope, name, .. } if !name.eq_ignore_ascii_case(&self.config.service_gateway) => {
-                Err(not_found(scope, Kind::ServiceGateway, name))
+            Target::Below { scope, name, parts, .. } if !self.holds_services(name) => {
+                let is_part = ["services", "addressLocations"]
+                    .iter()
+                    .any(|it| it.eq_ignore_ascii_case(&parts.join("/")));
+                match self.service_gateway(scope, name) {
+                    None => Err(not_found(scope, Kind::ServiceGateway, name)),
+                    Some(_) if is_read && is_part => self.page(request, Vec::new()),
+                    Some(_) => Err(not_modelled()),
+                }
             }
             Target::Below { parts, .. } => {
                 match (&request.method, parts.join("/").to_ascii_lowercase().as_str()) {
@@ -211,13 +225,13 @@ impl Azure {
 
     fn collection(&self, scope: Scope<'_>, kind: Kind) -> Vec<Value> {
         if kind == Kind::ServiceGateway {
-            return vec![self.service_gateway(scope)];
+            return self.service_gateways(scope);
         }
         self.below(kind, &scope.id(kind, ""))
     }
 
     /// The resources of a kind whose ids begin like this.
-    fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
+    pub(super) fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
         let prefix = prefix.to_ascii_lowercase();
         let first = (kind, prefix.clone());
         let items = self.resources.range(first..);

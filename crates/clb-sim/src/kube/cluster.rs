@@ -7,9 +7,11 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kind::{Kind, Target, parse};
+use super::controllers::Controlled;
+use super::kind::{Kind, Target, is_real, parse};
 use super::list::Watch;
 use super::status::Refusal;
+use super::write::check_fields;
 
 /// Settings of a [`Cluster`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +81,9 @@ pub(super) type Key = (Kind, String, String);
 pub(super) struct Change {
     pub(super) key: Key,
     pub(super) before: Option<Arc<Value>>,
-    /// `None` once it is gone.
-    pub(super) after: Option<Arc<Value>>,
+    /// As it is now; the last form of one that is gone.
+    pub(super) now: Arc<Value>,
+    pub(super) is_removal: bool,
 }
 
 /// A Kubernetes API server's side of everything.
@@ -95,6 +98,8 @@ pub struct Cluster {
     pub(super) counter: u64,
     /// Since 1970.
     pub(super) now: Duration,
+    /// How far its own controllers have come.
+    pub(super) controlled: Controlled,
 }
 
 impl Cluster {
@@ -108,6 +113,7 @@ impl Cluster {
             version: 0,
             counter: 0,
             now: Duration::ZERO,
+            controlled: Controlled::default(),
         };
         for name in ["default", "kube-system"] {
             cluster.ensure_namespace(name);
@@ -133,7 +139,13 @@ impl Cluster {
 
     /// The objects of a kind, by namespace and name.
     pub fn objects(&self, kind: Kind) -> impl Iterator<Item = &Value> {
-        self.objects.iter().filter(move |((of, ..), _)| *of == kind).map(|(_, object)| object.as_ref())
+        self.of_kind(kind).map(|(_, object)| object.as_ref())
+    }
+
+    pub(super) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+        self.objects
+            .range((kind, String::new(), String::new())..)
+            .take_while(move |((of, ..), _)| *of == kind)
     }
 
     /// Answers one request at a time given since 1970. A refused one changes nothing.
@@ -144,11 +156,13 @@ impl Cluster {
     }
 
     fn answer(&mut self, request: &Request) -> Result<Answer, Refusal> {
-        let target = parse(&request.path).ok_or_else(Refusal::no_such_resource)?;
         let body = |status, body| Ok(Answer::Body { status, body });
         let not_modelled = || {
             let Request { method, path, .. } = request;
             Refusal::not_modelled(format_args!("{method} {path}"))
+        };
+        let Some(target) = parse(&request.path) else {
+            return Err(if is_real(&request.path) { not_modelled() } else { Refusal::no_such_resource() });
         };
         let is_dry = !request.parameter("dryRun").is_empty();
         match (request.method.as_str(), target) {
@@ -164,23 +178,29 @@ impl Cluster {
                 body(200, super::list::shown(request, kind, object))
             }
             ("POST", Target::Collection { kind, namespace }) => {
+                check_fields(kind, request, &request.body)?;
                 let created = self.create(kind, namespace.as_deref(), &request.body, is_dry)?;
                 body(201, created)
             }
             ("PUT", Target::Object { kind, namespace, name }) => {
-                body(200, self.replace(&(kind, namespace, name), &request.body, false, is_dry)?)
+                body(200, self.replace(&(kind, namespace, name), request, false, is_dry)?)
             }
             ("PUT", Target::Status { kind, namespace, name }) => {
-                body(200, self.replace(&(kind, namespace, name), &request.body, true, is_dry)?)
+                body(200, self.replace(&(kind, namespace, name), request, true, is_dry)?)
             }
             ("PATCH", Target::Object { kind, namespace, name }) => {
-                body(200, self.patch(&(kind, namespace, name), request, false, is_dry)?)
+                let (status, patched) = self.patch(&(kind, namespace, name), request, false, is_dry)?;
+                body(status, patched)
             }
             ("PATCH", Target::Status { kind, namespace, name }) => {
-                body(200, self.patch(&(kind, namespace, name), request, true, is_dry)?)
+                let (status, patched) = self.patch(&(kind, namespace, name), request, true, is_dry)?;
+                body(status, patched)
             }
             ("DELETE", Target::Object { kind, namespace, name }) => {
                 body(200, self.delete(&(kind, namespace, name), request, is_dry)?)
+            }
+            ("DELETE", Target::Collection { kind, namespace }) => {
+                body(200, self.delete_all(request, kind, namespace.as_deref(), is_dry)?)
             }
             ("POST", Target::Binding { namespace, name }) => {
                 self.bind(namespace, name, &request.body)?;
@@ -201,20 +221,23 @@ impl Cluster {
     pub(super) fn commit(&mut self, key: Key, mut object: Value, is_removed: bool) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let object = Arc::new(object);
+        let now = Arc::new(object);
         let before = if is_removed {
-            self.objects.remove(&key);
-            // The last form, as watches deliver it.
-            Some(object.clone())
+            self.objects.remove(&key)
         } else {
-            self.objects.insert(key.clone(), object.clone())
+            self.objects.insert(key.clone(), now.clone())
         };
         if self.history.len() == self.config.history.max(1) {
             self.history.pop_front();
         }
-        let after = (!is_removed).then(|| object.clone());
-        self.history.push_back(Change { key, before, after });
-        object
+        self.history.push_back(Change { key, before, now: now.clone(), is_removal: is_removed });
+        now
+    }
+
+    /// The changes after a version that is remembered, each with the version that it made.
+    pub(super) fn changes_since(&self, version: u64) -> impl Iterator<Item = (&Change, u64)> {
+        let known = usize::try_from(version.saturating_sub(self.oldest())).unwrap_or(usize::MAX);
+        self.history.range(known.min(self.history.len())..).zip(version.max(self.oldest()) + 1..)
     }
 
     /// The oldest version from which everything since is remembered.
@@ -227,16 +250,12 @@ impl Cluster {
         Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
     }
 
-    /// The objects as they were at a version that is remembered.
-    pub(super) fn at(&self, version: u64) -> BTreeMap<Key, Arc<Value>> {
-        let mut objects = self.objects.clone();
-        let undone = usize::try_from(self.version.saturating_sub(version)).unwrap_or(usize::MAX);
-        for change in self.history.iter().rev().take(undone) {
-            match &change.before {
-                Some(before) => drop(objects.insert(change.key.clone(), before.clone())),
-                None => drop(objects.remove(&change.key)),
-            }
+    /// What was different at a version that is remembered: the objects as they were then, or that they were not.
+    pub(super) fn undone(&self, version: u64) -> BTreeMap<Key, Option<Arc<Value>>> {
+        let mut former = BTreeMap::new();
+        for (change, _) in self.changes_since(version) {
+            former.entry(change.key.clone()).or_insert_with(|| change.before.clone());
         }
-        objects
+        former
     }
 }

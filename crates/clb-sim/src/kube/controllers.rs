@@ -1,9 +1,9 @@
 //! What a cluster does by itself: pods are scheduled, run and stop, and Services get their EndpointSlices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::cluster::{Cluster, Key};
 use super::kind::Kind;
@@ -37,41 +37,85 @@ type Held = (Key, Arc<Value>);
 /// The slices of one family and one set of ports.
 type Group = (String, String);
 
+/// A namespace, and a name or a label in it.
+type Within = (String, String);
+
+/// How far the controllers have come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Controlled {
+    /// Everything up to this version has been looked at; 0 is nothing.
+    version: u64,
+    /// How many pods were given to nodes, which take turns.
+    scheduled: usize,
+}
+
+fn label(key: &str, value: &Value) -> String {
+    format!("{key}={}", value.as_str().unwrap_or_default())
+}
+
+/// A Service's selector, if it has one.
+fn selector(service: &Value) -> Option<&Map<String, Value>> {
+    service.pointer("/spec/selector").and_then(Value::as_object).filter(|selector| !selector.is_empty())
+}
+
+/// The label by which pods are first looked for.
+fn first_label(service: &Value) -> Option<String> {
+    selector(service)?.iter().next().map(|(key, value)| label(key, value))
+}
+
+fn labels(object: &Value) -> impl Iterator<Item = String> {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    labels.into_iter().flatten().map(|(key, value)| label(key, value))
+}
+
+/// The Service that a slice of this controller's belongs to.
+fn service_of(slice: &Value) -> Option<&str> {
+    let labels = &slice["metadata"]["labels"];
+    (labels["endpointslice.kubernetes.io/managed-by"] == MANAGED_BY)
+        .then(|| labels["kubernetes.io/service-name"].as_str().unwrap_or_default())
+}
+
 impl Cluster {
-    /// Does one round of everything: schedules, starts and ends pods, then brings all slices up to date. A round that finds
-    /// nothing to do changes nothing. It looks at every pod and Service, so it is meant for small clusters.
+    /// Does one round of everything: schedules, starts and ends pods, then brings the slices of the Services up to date that
+    /// this or any change since the last round is about. A round that finds nothing to do changes nothing.
     pub fn run_controllers(&mut self) {
-        self.run_pods();
-        self.sync_slices();
-    }
-
-    fn of_kind(&self, kind: Kind) -> Vec<(Key, Arc<Value>)> {
-        let all = self.objects.iter().filter(|((of, ..), _)| *of == kind);
-        all.map(|(key, object)| (key.clone(), object.clone())).collect()
-    }
-
-    fn run_pods(&mut self) {
-        let nodes = self.of_kind(Kind::Node);
-        let address = |node: &str| {
-            let (_, node) = nodes.iter().find(|((.., name), _)| name == node)?;
-            let internal =
-                list(node, "/status/addresses").iter().find(|address| address["type"] == "InternalIP")?;
-            Some(internal["address"].clone())
+        let seen = self.controlled.version;
+        let knows_all = seen > 0 && seen >= self.oldest();
+        let sees_nodes = !knows_all || self.changes_since(seen).any(|(change, _)| change.key.0 == Kind::Node);
+        let pods: BTreeSet<Key> = if sees_nodes {
+            self.of_kind(Kind::Pod).map(|(key, _)| key.clone()).collect()
+        } else {
+            let changes = self.changes_since(seen).map(|(change, _)| &change.key);
+            changes.filter(|key| key.0 == Kind::Pod).cloned().collect()
         };
-        for (at, (key, pod)) in self.of_kind(Kind::Pod).into_iter().enumerate() {
+        self.run_pods(pods);
+        let services = if knows_all { self.services_touched(seen) } else { self.all_services() };
+        self.sync_slices(&services);
+        self.controlled.version = self.version;
+    }
+
+    fn run_pods(&mut self, pods: BTreeSet<Key>) {
+        let nodes: Vec<String> = self.of_kind(Kind::Node).map(|((.., name), _)| name.clone()).collect();
+        for key in pods {
+            let Some(pod) = self.objects.get(&key).cloned() else { continue };
             if is_terminating(&pod) {
                 if list(&pod, "/metadata/finalizers").is_empty() {
-                    self.commit(key, pod.as_ref().clone(), true);
+                    self.remove(key, pod.as_ref().clone());
                 }
                 continue;
             }
+            let is_scheduled = !text(&pod, "/spec/nodeName").is_empty();
+            if is_scheduled && !text(&pod, "/status/podIP").is_empty() {
+                continue;
+            }
             let mut new = pod.as_ref().clone();
-            if text(&pod, "/spec/nodeName").is_empty() {
-                let Some(((.., node), _)) = nodes.get(at % nodes.len().max(1)) else { continue };
+            if !is_scheduled {
+                let Some(node) = nodes.get(self.controlled.scheduled % nodes.len().max(1)) else { continue };
+                self.controlled.scheduled += 1;
                 new["spec"]["nodeName"] = json!(node);
             }
             if text(&pod, "/status/podIP").is_empty() {
-                let Some(host) = address(text(&new, "/spec/nodeName")) else { continue };
+                let Some(host) = self.internal_ip(text(&new, "/spec/nodeName")) else { continue };
                 self.counter += 1;
                 let [.., a, b, c] = self.counter.to_be_bytes();
                 let ip = json!(format!("10.{}.{b}.{c}", 200_u8.saturating_add(a)));
@@ -84,32 +128,101 @@ impl Cluster {
         }
     }
 
-    fn sync_slices(&mut self) {
-        let pods = self.of_kind(Kind::Pod);
-        let mut slices: BTreeMap<(String, String), Vec<Held>> = BTreeMap::new();
-        for (key, slice) in self.of_kind(Kind::EndpointSlice) {
-            let labels = &slice["metadata"]["labels"];
-            if labels["endpointslice.kubernetes.io/managed-by"] == MANAGED_BY {
-                let service = labels["kubernetes.io/service-name"].as_str().unwrap_or_default().to_owned();
-                slices.entry((key.1.clone(), service)).or_default().push((key, slice));
+    fn internal_ip(&self, node: &str) -> Option<Value> {
+        let node = self.objects.get(&(Kind::Node, String::new(), node.to_owned()))?;
+        let mut addresses = list(node, "/status/addresses").iter();
+        addresses.find(|address| address["type"] == "InternalIP").map(|internal| internal["address"].clone())
+    }
+
+    /// Every Service, and those whose slices alone are left.
+    fn all_services(&self) -> BTreeSet<Within> {
+        let services =
+            self.of_kind(Kind::Service).map(|((_, namespace, name), _)| (namespace.clone(), name.clone()));
+        let slices = self.of_kind(Kind::EndpointSlice);
+        let owners = slices.filter_map(|((_, namespace, _), slice)| {
+            Some((namespace.clone(), service_of(slice)?.to_owned()))
+        });
+        services.chain(owners).collect()
+    }
+
+    /// The Services that the changes since a version are about.
+    fn services_touched(&self, seen: u64) -> BTreeSet<Within> {
+        let mut by_label: BTreeMap<Within, Vec<&str>> = BTreeMap::new();
+        if self.changes_since(seen).any(|(change, _)| change.key.0 == Kind::Pod) {
+            for ((_, namespace, name), service) in self.of_kind(Kind::Service) {
+                if let Some(label) = first_label(service) {
+                    by_label.entry((namespace.clone(), label)).or_default().push(name);
+                }
             }
         }
-        for ((_, namespace, name), service) in self.of_kind(Kind::Service) {
-            let held = slices.remove(&(namespace.clone(), name)).unwrap_or_default();
-            let selector = service.pointer("/spec/selector").and_then(Value::as_object);
-            if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
-                let is_selected = |(key, pod): &&(Key, Arc<Value>)| {
-                    key.1 == namespace
-                        && selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+        let mut touched = BTreeSet::new();
+        for (change, _) in self.changes_since(seen) {
+            let (kind, namespace, name) = &change.key;
+            let forms = || change.before.iter().chain([&change.now]);
+            let mut touch = |service: &str| {
+                touched.insert((namespace.clone(), service.to_owned()));
+            };
+            match kind {
+                Kind::Service => touch(name),
+                Kind::EndpointSlice => {
+                    forms().filter_map(|slice| service_of(slice)).for_each(&mut touch);
+                }
+                Kind::Pod => {
+                    for label in forms().flat_map(|pod| labels(pod)) {
+                        let services = by_label.get(&(namespace.clone(), label));
+                        services.into_iter().flatten().for_each(|service| touch(service));
+                    }
+                }
+                Kind::Namespace | Kind::Node | Kind::Event | Kind::Lease => {}
+            }
+        }
+        touched
+    }
+
+    fn sync_slices(&mut self, services: &BTreeSet<Within>) {
+        if services.is_empty() {
+            return;
+        }
+        let mut slices: BTreeMap<Within, Vec<Held>> = BTreeMap::new();
+        for (key, slice) in self.of_kind(Kind::EndpointSlice) {
+            let of = service_of(slice).map(|service| (key.1.clone(), service.to_owned()));
+            if let Some(of) = of.filter(|of| services.contains(of)) {
+                slices.entry(of).or_default().push((key.clone(), slice.clone()));
+            }
+        }
+        let service = |(namespace, name): &Within| {
+            self.objects.get(&(Kind::Service, namespace.clone(), name.clone())).cloned()
+        };
+        let wanted: Vec<(&Within, Option<Arc<Value>>)> =
+            services.iter().map(|of| (of, service(of))).collect();
+        let mut pods: BTreeMap<Within, Vec<Arc<Value>>> = BTreeMap::new();
+        for ((namespace, _), service) in &wanted {
+            if let Some(label) = service.as_ref().and_then(|service| first_label(service)) {
+                pods.insert((namespace.clone(), label), Vec::new());
+            }
+        }
+        for ((_, namespace, _), pod) in self.of_kind(Kind::Pod) {
+            for label in labels(pod) {
+                if let Some(pods) = pods.get_mut(&(namespace.clone(), label)) {
+                    pods.push(pod.clone());
+                }
+            }
+        }
+        for (of, service) in wanted {
+            let held = slices.remove(of).unwrap_or_default();
+            let Some(service) = service else {
+                // Slices whose Service is gone go too.
+                held.into_iter().for_each(|(key, slice)| drop(self.remove(key, slice.as_ref().clone())));
+                continue;
+            };
+            if let (Some(selector), Some(label)) = (selector(&service), first_label(&service)) {
+                let is_selected = |pod: &&Value| {
+                    selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
                 };
-                let selected: Vec<&Value> =
-                    pods.iter().filter(is_selected).map(|(_, pod)| pod.as_ref()).collect();
+                let among = pods.get(&(of.0.clone(), label)).map(Vec::as_slice).unwrap_or_default();
+                let selected: Vec<&Value> = among.iter().map(AsRef::as_ref).filter(is_selected).collect();
                 self.sync_service(&service, &selected, held);
             }
-        }
-        // Slices whose Service is gone go too.
-        for (key, slice) in slices.into_values().flatten() {
-            self.commit(key, slice.as_ref().clone(), true);
         }
     }
 

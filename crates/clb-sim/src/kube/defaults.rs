@@ -37,6 +37,10 @@ impl Cluster {
                 set_default(new, "status", json!({}));
             }
             Kind::EndpointSlice => {
+                for port in new.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                    set_default(port, "name", json!(""));
+                    set_default(port, "protocol", json!("TCP"));
+                }
                 let changed = old
                     .is_some_and(|old| old["endpoints"] != new["endpoints"] || old["ports"] != new["ports"]);
                 let held = old.and_then(|old| old["metadata"]["generation"].as_u64());

@@ -137,6 +137,7 @@ pub(super) fn parse(path: &str) -> Option<Target> {
         ["version"] => return Some(Target::Discovery(version())),
         ["api"] => return Some(Target::Discovery(json!({"kind": "APIVersions", "versions": ["v1"]}))),
         ["apis"] => return Some(Target::Discovery(groups())),
+        ["openapi", "v3", ref rest @ ..] => return super::openapi::document(rest).map(Target::Discovery),
         ["api", "v1", ref rest @ ..] => ("", rest),
         ["apis", group, "v1", ref rest @ ..] => (group, rest),
         [..] => return None,
@@ -150,6 +151,11 @@ pub(super) fn parse(path: &str) -> Option<Target> {
     let owned = str::to_owned;
     match *rest {
         [] => Some(Target::Discovery(resources(group))),
+        // What limits a namespace is asked for by whoever describes one. Nothing does.
+        ["namespaces", _, "limitranges"] if group.is_empty() => Some(Target::Discovery(none("LimitRange"))),
+        ["namespaces", _, "resourcequotas"] if group.is_empty() => {
+            Some(Target::Discovery(none("ResourceQuota")))
+        }
         // The path of a namespace itself looks like the start of a path within one.
         ["namespaces", namespace, resource, ref rest @ ..] if !(resource == "status" && rest.is_empty()) => {
             let kind = kind(resource).filter(|kind| kind.is_namespaced())?;
@@ -179,6 +185,63 @@ pub(super) fn parse(path: &str) -> Option<Target> {
     }
 }
 
+/// Groups that every real server has.
+const OTHER_GROUPS: [&str; 17] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+/// Resources of the core group that every real server has.
+const OTHER_RESOURCES: [&str; 11] = [
+    "bindings",
+    "componentstatuses",
+    "configmaps",
+    "endpoints",
+    "limitranges",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "podtemplates",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+];
+
+/// Whether a path that is not modelled leads to something that a real server has.
+pub(super) fn is_real(path: &str) -> bool {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let is_other = |resource: &str| OTHER_RESOURCES.contains(&resource) || resource == "serviceaccounts";
+    let is_known =
+        |resource: &str| is_other(resource) || Kind::ALL.iter().any(|kind| kind.resource() == resource);
+    match segments[..] {
+        ["api", "v1", "namespaces", _, resource, _, _, ..] | ["api", "v1", resource, _, _, ..]
+            if is_known(resource) =>
+        {
+            true
+        }
+        ["api", "v1", "namespaces", _, resource, ..] | ["api", "v1", resource, ..] => is_other(resource),
+        ["apis", group, _, _, ..] => OTHER_GROUPS.contains(&group),
+        [..] => false,
+    }
+}
+
+fn none(kind: &str) -> Value {
+    json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+}
+
 fn version() -> Value {
     json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0+clb-sim", "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "", "goVersion": "", "compiler": "", "platform": "linux/amd64"})
@@ -194,10 +257,13 @@ fn groups() -> Value {
 }
 
 fn resources(group: &str) -> Value {
-    let verbs = json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
     let mut resources = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| kind.group() == group) {
         let (name, namespaced) = (kind.resource(), kind.is_namespaced());
+        let mut verbs = vec!["create", "delete", "get", "list", "patch", "update", "watch"];
+        if kind != Kind::Namespace {
+            verbs.insert(2, "deletecollection");
+        }
         resources
             .push(json!({"name": name, "singularName": kind.name().to_lowercase(), "namespaced": namespaced,
             "kind": kind.name(), "verbs": verbs, "shortNames": kind.short_names()}));

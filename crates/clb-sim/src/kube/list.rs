@@ -1,6 +1,5 @@
 //! Lists and watches.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -62,13 +61,14 @@ impl Watch {
         if !self.is_about(&change.key) {
             return None;
         }
-        let matching =
-            |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
-        match (matching(&change.before), matching(&change.after)) {
-            (None, None) => None,
-            (None, Some(after)) => Some(self.event("ADDED", &after)),
-            (Some(_), Some(after)) => Some(self.event("MODIFIED", &after)),
-            (Some(before), None) => {
+        let matching = |object: &Arc<Value>| self.selector.matches(object);
+        let did = change.before.as_ref().filter(|before| matching(before));
+        match (did, !change.is_removal && matching(&change.now)) {
+            (None, false) => None,
+            (None, true) => Some(self.event("ADDED", &change.now)),
+            (Some(_), true) => Some(self.event("MODIFIED", &change.now)),
+            (Some(_), false) if change.is_removal => Some(self.event("DELETED", &change.now)),
+            (Some(before), false) => {
                 let mut last = before.as_ref().clone();
                 last["metadata"]["resourceVersion"] = json!(version.to_string());
                 Some(self.event("DELETED", &last))
@@ -130,6 +130,22 @@ fn read_token(token: &str) -> Option<(u64, String, String)> {
     Some((version.parse().ok()?, namespace.to_owned(), name.to_owned()))
 }
 
+/// The objects from a key on, as they were when some of them were different.
+fn objects_at<'a>(
+    objects: &'a BTreeMap<Key, Arc<Value>>,
+    former: &'a BTreeMap<Key, Option<Arc<Value>>>,
+    from: Key,
+) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
+    let mut same = objects.range(from.clone()..).filter(|(key, _)| !former.contains_key(*key)).peekable();
+    let mut different =
+        former.range(from..).filter_map(|(key, object)| Some((key, object.as_ref()?))).peekable();
+    std::iter::from_fn(move || match (same.peek(), different.peek()) {
+        (Some((one, _)), Some((other, _))) if other < one => different.next(),
+        (None, Some(_)) => different.next(),
+        (Some(_), Some(_) | None) | (None, None) => same.next(),
+    })
+}
+
 fn version_of(text: &str) -> Result<u64, Refusal> {
     if text.is_empty() { Ok(0) } else { text.parse().map_err(|_| Refusal::bad_version(text)) }
 }
@@ -171,23 +187,18 @@ impl Cluster {
             version = if at == 0 { newest } else { at.min(self.version) };
             after = Some(key);
         }
-        let objects: Cow<'_, BTreeMap<Key, Arc<Value>>> =
-            if version == self.version { Cow::Borrowed(&self.objects) } else { Cow::Owned(self.at(version)) };
-        let is_wanted = |((of, within, _), object): &(&Key, &Arc<Value>)| {
-            *of == kind && namespace.is_none_or(|namespace| namespace == within) && selector.matches(object)
-        };
         let start = (kind, namespace.unwrap_or_default().to_owned(), String::new());
         let from = after.as_ref().map_or(start, Clone::clone);
-        let mut rest = objects
-            .range(from..)
+        let former = self.undone(version);
+        let mut rest = objects_at(&self.objects, &former, from)
             .take_while(|((of, within, _), _)| {
                 *of == kind && namespace.is_none_or(|namespace| namespace == within)
             })
-            .filter(|(key, _)| Some(*key) != after.as_ref())
-            .filter(is_wanted);
+            .filter(|(key, object)| Some(*key) != after.as_ref() && selector.matches(object));
         let limit = request.parameter("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let page: Vec<(&Key, &Arc<Value>)> = rest.by_ref().take(limit).collect();
-        let left = rest.count();
+        // Only a list without selectors says how many more there are.
+        let left = if selector.is_empty() { rest.count() } else { rest.take(1).count() };
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if let Some((last, _)) = page.last().filter(|_| left > 0) {
             metadata["continue"] = json!(token(version, last));
@@ -243,8 +254,7 @@ impl Cluster {
         let is_streaming_list = request.is_set("sendInitialEvents");
         if asked == 0 || is_streaming_list {
             let about = self
-                .objects
-                .iter()
+                .of_kind(kind)
                 .filter(|(key, object)| watch.is_about(key) && watch.selector.matches(object));
             watch.waiting = about.map(|(_, object)| watch.event("ADDED", object)).collect();
             watch.version = self.version;
@@ -269,8 +279,7 @@ impl Cluster {
             events.append(&mut watch.waiting);
             return events;
         }
-        let known = usize::try_from(watch.version - self.oldest()).unwrap_or(usize::MAX);
-        let changes = self.history.iter().zip(self.oldest() + 1..).skip(known);
+        let changes = self.changes_since(watch.version);
         events.extend(changes.filter_map(|(change, version)| watch.told(change, version)));
         watch.version = self.version;
         events

@@ -1,9 +1,11 @@
-//! Filling a cluster from manifests and recordings.
+//! Filling a cluster from manifests.
 
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Key};
 use super::kind::Kind;
+use super::status::Refusal;
+use super::write::{Identity, read};
 
 impl Cluster {
     /// Puts an object of a manifest into the cluster, in place of one of the same name, with the uid and status that it has; a
@@ -15,17 +17,30 @@ impl Cluster {
         let kind = object["kind"].as_str().unwrap_or_default();
         if let (Some(item_kind), Some(items)) = (kind.strip_suffix("List"), object["items"].as_array()) {
             for item in items {
-                let mut item = item.clone();
                 // Items of a list of one kind do not say which.
                 if item["kind"].is_null() && !item_kind.is_empty() {
+                    let mut item = item.clone();
                     item["kind"] = json!(item_kind);
+                    self.load(&item)?;
+                } else {
+                    self.load(item)?;
                 }
-                self.load(&item)?;
             }
             return Ok(());
         }
         let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
         let kind = kind.ok_or_else(|| format!("the kind {} is not modelled", object["kind"]))?;
+        self.put(kind, object)
+    }
+
+    /// Puts an object into the cluster as it is, in place of one of the same name: one with the same uid, or without, becomes
+    /// it, and another one goes first.
+    pub(super) fn put(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
+        self.try_put(kind, object)
+            .map_err(|refusal| refusal.body()["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    fn try_put(&mut self, kind: Kind, object: &Value) -> Result<(), Refusal> {
         let metadata = &object["metadata"];
         let name = metadata["name"].as_str().unwrap_or_default();
         let namespace = match metadata["namespace"].as_str() {
@@ -36,25 +51,22 @@ impl Cluster {
         if kind.is_namespaced() {
             self.ensure_namespace(namespace);
         }
+        let new = read(kind, object)?;
         let key = (kind, namespace.to_owned(), name.to_owned());
-        if let Some(former) = self.objects.get(&key).cloned() {
-            self.commit(key.clone(), former.as_ref().clone(), true);
+        let uid = metadata["uid"].as_str();
+        if let Some(former) = self.objects.get(&key)
+            && uid.is_some_and(|uid| former["metadata"]["uid"] != uid)
+        {
+            self.take_away(&key);
         }
-        self.create(kind, kind.is_namespaced().then_some(namespace), object, false)
-            .map_err(|refusal| refusal.body()["message"].as_str().unwrap_or_default().to_owned())?;
-        let Some(created) = self.objects.get(&key).cloned() else { return Ok(()) };
-        let mut kept = created.as_ref().clone();
-        for pointer in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-            if !metadata[pointer].is_null() {
-                kept["metadata"][pointer] = metadata[pointer].clone();
-            }
+        let within = kind.is_namespaced().then_some(namespace);
+        self.create_object(kind, within, new, Identity::Kept, false).map(drop)
+    }
+
+    /// Takes an object away, whatever holds it.
+    pub(super) fn take_away(&mut self, key: &Key) {
+        if let Some(held) = self.objects.get(key).cloned() {
+            self.commit(key.clone(), held.as_ref().clone(), true);
         }
-        if object["status"].is_object() {
-            kept["status"] = object["status"].clone();
-        }
-        if kept != *created {
-            self.commit(key, kept, false);
-        }
-        Ok(())
     }
 }

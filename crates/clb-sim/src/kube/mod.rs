@@ -2,22 +2,29 @@
 //!
 //! [`Cluster`] is a pure state machine: a [`Request`] and the time go in, an [`Answer`] comes out, and a [`Watch`] is asked
 //! what it has to say. [`KubeSimulation`] is the same with a clock and faults, and [`KubeSimulator`] over HTTP. Refusals are worded as the recorded ones of a real server are. What is not modelled is refused and
-//! named: other resources and subresources, server-side apply, deletion of collections, creation by PUT.
+//! named: other resources and subresources, tables, creation by PUT.
 
+mod apply;
+mod calls;
 mod cluster;
 mod controllers;
 mod defaults;
+mod fields;
 mod kind;
 mod list;
 mod load;
+mod openapi;
 mod patch;
+mod replay;
 mod selector;
 mod server;
 mod status;
 mod validate;
 mod write;
 
+pub use calls::KubeCall;
 pub use cluster::{Answer, Cluster, ClusterConfig, Request};
 pub use kind::Kind;
 pub use list::Watch;
+pub use replay::ReplayError;
 pub use server::{KubeConfig, KubeSimulation, KubeSimulator};

@@ -4,6 +4,11 @@ use serde_json::{Map, Value};
 
 use super::status::Refusal;
 
+/// Whether this media type is that of server-side apply, which is no patch of what there is.
+pub(super) fn is_apply(media_type: &str) -> bool {
+    matches!(media_type.split(';').next().unwrap_or_default().trim(), "application/apply-patch+yaml")
+}
+
 /// Applies a patch of this media type.
 pub(super) fn apply(media_type: &str, patch: &Value, mut object: Value) -> Result<Value, Refusal> {
     match media_type.split(';').next().unwrap_or_default().trim() {
@@ -16,7 +21,6 @@ pub(super) fn apply(media_type: &str, patch: &Value, mut object: Value) -> Resul
                 json_patch(&mut object, operation).ok_or_else(Refusal::unprocessable)?;
             }
         }
-        "application/apply-patch+yaml" => return Err(Refusal::not_modelled("server-side apply")),
         _ => return Err(Refusal::unsupported_media_type()),
     }
     Ok(object)

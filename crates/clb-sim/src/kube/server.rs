@@ -14,12 +14,13 @@ use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::calls::KubeCall;
 use super::cluster::{Answer, Cluster, ClusterConfig, Request};
 use super::list::Watch;
 use super::status::Refusal;
@@ -30,6 +31,9 @@ use crate::fault::{Api, Call, FaultPlan, How, Injected, Injector};
 const MAX_BODY: usize = 3 * 1024 * 1024;
 /// How often a watch hears up to where it has heard everything, if it wants to: as often as a real server's.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How far a subscriber may fall behind before it misses calls.
+const SUBSCRIBER_LAG: usize = 4_096;
 
 /// Settings of a [`KubeSimulation`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,12 +59,15 @@ struct Shared {
     inner: Mutex<Inner>,
     /// The version, for watches to wait for.
     version: watch::Sender<u64>,
+    subscribers: broadcast::Sender<KubeCall>,
 }
 
 #[derive(Debug)]
 struct Inner {
     cluster: Cluster,
     injector: Injector,
+    /// By how much its clock is ahead of tokio's.
+    advanced: Duration,
 }
 
 /// How an exchange ends.
@@ -78,8 +85,9 @@ impl KubeSimulation {
         injector.set(config.faults);
         let cluster = Cluster::new(config.cluster);
         let version = watch::Sender::new(cluster.version());
-        let inner = Mutex::new(Inner { cluster, injector });
-        Self(Arc::new(Shared { started: Instant::now(), epoch: config.epoch, inner, version }))
+        let inner = Mutex::new(Inner { cluster, injector, advanced: Duration::ZERO });
+        let subscribers = broadcast::Sender::new(SUBSCRIBER_LAG);
+        Self(Arc::new(Shared { started: Instant::now(), epoch: config.epoch, inner, version, subscribers }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -87,18 +95,48 @@ impl KubeSimulation {
         self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn elapsed(&self, inner: &Inner) -> Duration {
+        self.0.started.elapsed() + inner.advanced
+    }
+
+    /// The time of day, since 1970.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.0.epoch + self.elapsed(&self.lock())
+    }
+
+    /// Sets its clock forward: what it dates, and the times between which faults happen. Whoever waits still waits as long.
+    pub fn advance(&self, by: Duration) {
+        self.lock().advanced += by;
+    }
+
     /// Answers a request outside of any fault, and lets watches hear of it.
     pub fn handle(&self, request: &Request) -> Answer {
-        let now = self.0.epoch + self.0.started.elapsed();
-        self.with_cluster(|cluster| cluster.handle(request, now))
+        self.with_cluster(|cluster| cluster.handle(request, cluster.now))
     }
 
     /// Looks at the cluster, or changes it behind everybody's back. No request is answered meanwhile.
     pub fn with_cluster<T>(&self, look: impl FnOnce(&mut Cluster) -> T) -> T {
         let mut inner = self.lock();
+        inner.cluster.now = self.0.epoch + self.elapsed(&inner);
         let result = look(&mut inner.cluster);
-        self.0.version.send_replace(inner.cluster.version());
+        let version = inner.cluster.version();
+        self.0.version.send_if_modified(|known| std::mem::replace(known, version) != version);
         result
+    }
+
+    /// Hears of every request from now on, as it takes effect. Whoever falls 4,096 behind misses the oldest.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<KubeCall> {
+        self.0.subscribers.subscribe()
+    }
+
+    /// Waits until something is changed after this version, and returns the version then.
+    pub async fn changed_since(&self, version: u64) -> u64 {
+        let mut versions = self.0.version.subscribe();
+        // The sender lives as long as this does.
+        let changed = versions.wait_for(|now| *now != version).await.map(|now| *now);
+        changed.unwrap_or(version)
     }
 
     /// Runs the cluster's own controllers whenever something changes, for as long as this is polled.
@@ -120,6 +158,12 @@ impl KubeSimulation {
         self.lock().injector.set(plan);
     }
 
+    /// The plan of faults.
+    #[must_use]
+    pub fn faults(&self) -> FaultPlan {
+        self.lock().injector.plan().clone()
+    }
+
     /// The faults that have happened, in order.
     #[must_use]
     pub fn injected(&self) -> Vec<Injected> {
@@ -137,14 +181,36 @@ impl KubeSimulation {
         let is_watch = request.is_watch();
         let verb = if is_watch { "WATCH".to_owned() } else { request.method.clone() };
         let call = Call { api: Api::Kubernetes, verb, path: request.path.clone(), caller };
-        let fault = self.lock().injector.decide(&call, self.0.started.elapsed());
+        let (fault, at) = {
+            let mut inner = self.lock();
+            let at = self.elapsed(&inner);
+            (inner.injector.decide(&call, at), at)
+        };
+        let delay = if let Some(How::Delay(millis)) = fault { millis } else { 0 };
+        let ending = self.effect(request, fault.as_ref());
+        let status = match &ending {
+            Ending::Body { status, .. } => *status,
+            Ending::Watch { .. } => 200,
+            Ending::Cut => 0,
+        };
+        // Nobody has to listen.
+        let _ = self.0.subscribers.send(KubeCall { at, call, status, fault });
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+        ending
+    }
+
+    /// What becomes of a request.
+    fn effect(&self, request: &Request, fault: Option<&How>) -> Ending {
+        let is_watch = request.is_watch();
         let refuse = |status: u16, reason: &str, message: &str| Ending::Body {
             status,
             body: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "message": message, "reason": reason, "code": status}),
             cut_after: None,
         };
-        match &fault {
+        match fault {
             Some(How::Refuse { status, code }) => return refuse(*status, code, "an injected fault"),
             Some(How::Throttle { seconds }) => {
                 let mut body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -176,21 +242,18 @@ impl KubeSimulation {
             | None => {}
         }
         let answer = self.handle(request);
-        if let Some(How::Delay(millis)) = &fault {
-            tokio::time::sleep(Duration::from_millis(*millis)).await;
-        }
         match (answer, fault) {
             (_, Some(How::LoseAnswer)) => Ending::Cut,
             (Answer::Body { status, body }, Some(How::Truncate(bytes))) => {
-                Ending::Body { status, body, cut_after: Some(bytes) }
+                Ending::Body { status, body, cut_after: Some(*bytes) }
             }
             (Answer::Body { status, body }, _) => Ending::Body { status, body, cut_after: None },
             (Answer::Watch(mut watch), fault) => {
-                if fault == Some(How::Gone) {
+                if fault == Some(&How::Gone) {
                     watch.expire(self.lock().cluster.version());
                 }
-                let skip = if let Some(How::SkipEvents(skip)) = fault { skip } else { 0 };
-                let end_after = if let Some(How::EndWatch(events)) = fault { Some(events) } else { None };
+                let skip = if let Some(How::SkipEvents(skip)) = fault { *skip } else { 0 };
+                let end_after = if let Some(How::EndWatch(events)) = fault { Some(*events) } else { None };
                 Ending::Watch { watch: Box::new(watch), skip, end_after }
             }
         }
@@ -293,10 +356,15 @@ async fn answer(State(simulation): State<KubeSimulation>, request: axum::extract
         return refused(Refusal::new(413, "RequestEntityTooLarge", message));
     };
     let query = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-    let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
     let content_type = header(header::CONTENT_TYPE);
-    let (Ok(query), Ok(body)) = (query, body) else {
-        return refused(if content_type.contains("protobuf") || content_type.contains("yaml") {
+    let is_yaml = content_type.contains("yaml");
+    let body = match serde_json::from_slice(&body) {
+        _ if body.is_empty() => Some(Value::Null),
+        Err(_) if is_yaml => crate::yaml::document(&body).ok(),
+        read => read.ok(),
+    };
+    let (Ok(query), Some(body)) = (query, body) else {
+        return refused(if content_type.contains("protobuf") {
             Refusal::unsupported_media_type()
         } else {
             Refusal::bad_request("the query or the body cannot be read")

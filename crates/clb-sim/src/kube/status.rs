@@ -121,10 +121,48 @@ impl Refusal {
             .with_details(details)
     }
 
+    /// A configuration that is applied by nobody.
+    pub(super) fn no_field_manager() -> Self {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {}", cause.message);
+        let causes = json!([{"reason": cause.reason, "message": cause.message, "field": cause.field}]);
+        Self::new(422, "Invalid", message)
+            .with_details(json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": causes}))
+    }
+
+    /// Fields that others own, each with its owner.
+    pub(super) fn apply_conflict(kind: Kind, conflicts: &[(String, String)]) -> Self {
+        let version = kind.api_version();
+        let with = |owner: &str| format!("conflict with {owner:?} using {version}");
+        let said = match conflicts {
+            [(owner, field)] => format!("1 conflict: {}: {field}", with(owner)),
+            [..] => {
+                let mut said = format!("{} conflicts: ", conflicts.len());
+                let mut last = None;
+                for (owner, field) in conflicts {
+                    if last.replace(owner) != Some(owner) {
+                        said.push_str(&format!("conflicts with {owner:?} using {version}:\n"));
+                    }
+                    said.push_str(&format!("- {field}\n"));
+                }
+                said.trim_end().to_owned()
+            }
+        };
+        let cause = |(owner, field): &(String, String)| json!({"reason": "FieldManagerConflict", "message": with(owner), "field": field});
+        let causes: Vec<Value> = conflicts.iter().map(cause).collect();
+        Self::new(409, "Conflict", format!("Apply failed with {said}"))
+            .with_details(json!({"causes": causes}))
+    }
+
     /// A patch that cannot be applied.
     pub(super) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(422, "Invalid", message).with_details(json!({}))
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message).with_details(json!({}))
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {

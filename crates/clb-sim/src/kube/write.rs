@@ -6,9 +6,11 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::apply::after_update;
 use super::cluster::{Cluster, Key, Request};
 use super::kind::Kind;
 use super::list::shown;
@@ -21,6 +23,23 @@ const GRACE_SECONDS: u64 = 30;
 const OWN_METADATA: [&str; 6] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
+/// Who an object that is created is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// A new one.
+    New,
+    /// The one that it says it is, or else the one that has its name, in the state that it says it is in.
+    Kept,
+}
+
+/// Who owns the fields of a new form of an object.
+pub(super) enum Managed<'a> {
+    /// What changes belongs to this manager from now on.
+    By(&'a str),
+    /// As `managedFields` says it here.
+    As(Value),
+}
+
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -30,19 +49,19 @@ fn has_finalizers(object: &Value) -> bool {
 }
 
 /// An object of a request: a map, with metadata, without what only answers have.
-fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
-    let Value::Object(body) = body else {
+pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
+    let Value::Object(fields) = body else {
         return Err(Refusal::bad_request("the object provided is unrecognized (must be of type Object)"));
     };
-    let said = body.get("kind").and_then(Value::as_str).unwrap_or(kind.name());
+    let said = fields.get("kind").and_then(Value::as_str).unwrap_or(kind.name());
     let version =
-        body.get("apiVersion").and_then(Value::as_str).map(str::to_owned).unwrap_or(kind.api_version());
+        fields.get("apiVersion").and_then(Value::as_str).map(str::to_owned).unwrap_or(kind.api_version());
     if said != kind.name() || version != kind.api_version() {
         let message = format!("{said} in version {version:?} cannot be handled as a {}", kind.name());
         return Err(Refusal::bad_request(message));
     }
     check_types(kind, body)?;
-    let mut object: Map<String, Value> = body
+    let mut object: Map<String, Value> = fields
         .iter()
         .filter(|(key, _)| *key != "kind" && *key != "apiVersion")
         .map(|(key, value)| (key.clone(), value.clone()))
@@ -67,9 +86,9 @@ fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
 }
 
 /// Refuses a body whose fields are not of the types that they must be.
-fn check_types(kind: Kind, body: &Map<String, Value>) -> Result<(), Refusal> {
-    fn decode<K: DeserializeOwned>(whole: Value) -> Result<(), serde_json::Error> {
-        serde_json::from_value::<K>(whole).map(drop)
+fn check_types(kind: Kind, body: &Value) -> Result<(), Refusal> {
+    fn decode<K: DeserializeOwned>(body: &Value) -> Result<(), serde_json::Error> {
+        K::deserialize(body).map(drop)
     }
     let typed = match kind {
         Kind::Namespace => decode::<Namespace>,
@@ -80,13 +99,61 @@ fn check_types(kind: Kind, body: &Map<String, Value>) -> Result<(), Refusal> {
         Kind::Event => decode::<Event>,
         Kind::Lease => decode::<Lease>,
     };
-    let mut whole = body.clone();
-    whole.insert("kind".to_owned(), json!(kind.name()));
-    whole.insert("apiVersion".to_owned(), json!(kind.api_version()));
-    typed(Value::Object(whole)).map_err(|error| {
-        let name = kind.name();
-        Refusal::bad_request(format!("{name} in version \"v1\" cannot be handled as a {name}: {error}"))
-    })
+    typed(body).map_err(|error| unreadable(kind, &error.to_string()))
+}
+
+/// Refuses a body with fields that its kind does not have, if the request wants that.
+pub(super) fn check_fields(kind: Kind, request: &Request, body: &Value) -> Result<(), Refusal> {
+    fn known<K: DeserializeOwned + Serialize>(body: &Value) -> Option<Value> {
+        serde_json::to_value(K::deserialize(body).ok()?).ok()
+    }
+    if request.parameter("fieldValidation") != "Strict" {
+        return Ok(());
+    }
+    let known = match kind {
+        Kind::Namespace => known::<Namespace>,
+        Kind::Node => known::<Node>,
+        Kind::Pod => known::<Pod>,
+        Kind::Service => known::<Service>,
+        Kind::EndpointSlice => known::<EndpointSlice>,
+        Kind::Event => known::<Event>,
+        Kind::Lease => known::<Lease>,
+    };
+    let mut unknown = Vec::new();
+    if let Some(known) = known(body) {
+        compare("", body, &known, &mut unknown);
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(unreadable(kind, &format!("strict decoding error: {}", unknown.join(", "))))
+}
+
+/// Collects the fields that are in what was said and not in what is known of it.
+fn compare(path: &str, said: &Value, known: &Value, unknown: &mut Vec<String>) {
+    match (said, known) {
+        (Value::Object(said), Value::Object(known)) => {
+            for (name, value) in said.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match known.get(name) {
+                    Some(known) => compare(&path, value, known, unknown),
+                    None => unknown.push(format!("unknown field {path:?}")),
+                }
+            }
+        }
+        (Value::Array(said), Value::Array(known)) => {
+            for (at, (said, known)) in said.iter().zip(known).enumerate() {
+                compare(&format!("{path}[{at}]"), said, known, unknown);
+            }
+        }
+        // What is no map and no list has no fields, and the types were checked before.
+        (_, _) => {}
+    }
+}
+
+fn unreadable(kind: Kind, why: &str) -> Refusal {
+    let name = kind.name();
+    Refusal::bad_request(format!("{name} in version \"v1\" cannot be handled as a {name}: {why}"))
 }
 
 impl Cluster {
@@ -98,7 +165,19 @@ impl Cluster {
         body: &Value,
         is_dry: bool,
     ) -> Result<Value, Refusal> {
-        let mut object = read(kind, body)?;
+        let created = self.create_object(kind, namespace, read(kind, body)?, Identity::New, is_dry)?;
+        Ok(shown(&Request::default(), kind, &created))
+    }
+
+    /// Creates an object that was read, as [`Cluster::create`].
+    pub(super) fn create_object(
+        &mut self,
+        kind: Kind,
+        namespace: Option<&str>,
+        mut object: Value,
+        identity: Identity,
+        is_dry: bool,
+    ) -> Result<Arc<Value>, Refusal> {
         let own = text(&object, "/metadata/namespace").to_owned();
         let namespace = namespace.unwrap_or(&own).to_owned();
         if kind.is_namespaced() {
@@ -126,35 +205,62 @@ impl Cluster {
         validate::families(kind, &name, &object)?;
         validate::name(kind, &name)?;
         let key = (kind, namespace, name);
-        if self.objects.contains_key(&key) {
+        let is_kept = identity == Identity::Kept;
+        let former = self.objects.get(&key).cloned();
+        if former.is_some() && !is_kept {
             return Err(Refusal::already_exists(kind, &key.2));
         }
-        object["metadata"]["uid"] = json!(format!("00000000-0000-4000-8000-{:012x}", self.counter));
-        object["metadata"]["creationTimestamp"] = json!(self.timestamp(Duration::ZERO));
-        for absent in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
-            if let Some(metadata) = object["metadata"].as_object_mut() {
-                metadata.remove(absent);
+        let metadata = &mut object["metadata"];
+        let own =
+            ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+        for field in own {
+            match former.as_ref().map(|former| &former["metadata"][field]).filter(|held| !held.is_null()) {
+                _ if is_kept && !metadata[field].is_null() => {}
+                Some(held) => metadata[field] = held.clone(),
+                None => drop(metadata.as_object_mut().and_then(|metadata| metadata.remove(field))),
             }
         }
-        if kind.has_status() && kind != Kind::Node {
+        if metadata["uid"].is_null() {
+            metadata["uid"] = json!(format!("00000000-0000-4000-8000-{:012x}", self.counter));
+        }
+        if metadata["creationTimestamp"].is_null() {
+            metadata["creationTimestamp"] = json!(self.timestamp(Duration::ZERO));
+        }
+        match &former {
+            Some(former) => metadata["resourceVersion"] = former["metadata"]["resourceVersion"].clone(),
+            None => drop(metadata.as_object_mut().and_then(|metadata| metadata.remove("resourceVersion"))),
+        }
+        if kind.has_status() && kind != Kind::Node && !is_kept {
             object["status"] = Value::Null;
         }
-        self.set_defaults(kind, &mut object, None);
-        validate::object(&key, &object, None)?;
-        let created = if is_dry { Arc::new(object) } else { self.commit(key, object, false) };
-        Ok(shown(&Request::default(), kind, &created))
+        let status = Some(object["status"].clone()).filter(|status| is_kept && status.is_object());
+        let generation =
+            Some(object["metadata"]["generation"].clone()).filter(|held| is_kept && held.is_u64());
+        self.set_defaults(kind, &mut object, former.as_deref());
+        if let Some(status) = status {
+            object["status"] = status;
+        }
+        if let Some(generation) = generation {
+            object["metadata"]["generation"] = generation;
+        }
+        validate::object(&key, &object, if is_kept { None } else { former.as_deref() })?;
+        match former {
+            Some(former) if *former == object => Ok(former),
+            Some(_) | None => Ok(if is_dry { Arc::new(object) } else { self.commit(key, object, false) }),
+        }
     }
 
     pub(super) fn replace(
         &mut self,
         key: &Key,
-        body: &Value,
+        request: &Request,
         is_status: bool,
         is_dry: bool,
     ) -> Result<Value, Refusal> {
         let (kind, _, name) = key;
         let old = self.get(key)?.clone();
-        let new = read(*kind, body)?;
+        check_fields(*kind, request, &request.body)?;
+        let new = read(*kind, &request.body)?;
         if text(&new, "/metadata/name") != name {
             let message = format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
@@ -173,7 +279,8 @@ impl Cluster {
         if *kind == Kind::Lease && text(&new, "/metadata/resourceVersion").is_empty() {
             return Err(validate::version_missing(*kind, name));
         }
-        self.update(key, &old, new, is_status, is_dry)
+        let managed = Managed::By(request.parameter("fieldManager"));
+        self.update(key, &old, new, managed, (is_status, is_dry))
     }
 
     pub(super) fn patch(
@@ -182,22 +289,27 @@ impl Cluster {
         request: &Request,
         is_status: bool,
         is_dry: bool,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<(u16, Value), Refusal> {
+        if patch::is_apply(&request.content_type) {
+            return self.apply(key, request, is_status, is_dry);
+        }
         let old = self.get(key)?.clone();
         let whole = shown(&Request::default(), key.0, &old);
         let patched = patch::apply(&request.content_type, &request.body, whole)?;
+        check_fields(key.0, request, &patched)?;
         let new = read(key.0, &patched)?;
-        self.update(key, &old, new, is_status, is_dry)
+        let managed = Managed::By(request.parameter("fieldManager"));
+        Ok((200, self.update(key, &old, new, managed, (is_status, is_dry))?))
     }
 
     /// Takes a new form of an object: all but the status, or the status only.
-    fn update(
+    pub(super) fn update(
         &mut self,
         key: &Key,
         old: &Arc<Value>,
         mut new: Value,
-        is_status: bool,
-        is_dry: bool,
+        managed: Managed<'_>,
+        (is_status, is_dry): (bool, bool),
     ) -> Result<Value, Refusal> {
         let (kind, _, name) = key;
         let version = text(&new, "/metadata/resourceVersion");
@@ -225,6 +337,18 @@ impl Cluster {
         validate::families(*kind, name, &new)?;
         self.set_defaults(*kind, &mut new, Some(old));
         validate::object(key, &new, Some(old))?;
+        let managed = match managed {
+            Managed::By(manager) => {
+                after_update(*kind, old, &new, (manager, is_status), &self.timestamp(Duration::ZERO))
+            }
+            Managed::As(managed) => managed,
+        };
+        if let Some(metadata) = new["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+            if !managed.is_null() {
+                metadata.insert("managedFields".to_owned(), managed);
+            }
+        }
         let is_over = new.pointer("/metadata/deletionTimestamp").is_some()
             && new.pointer("/metadata/deletionGracePeriodSeconds") == Some(&json!(0))
             && !has_finalizers(&new);
@@ -294,6 +418,26 @@ impl Cluster {
         Ok(shown(&Request::default(), *kind, &marked))
     }
 
+    /// Deletes what a list with the request's selectors would show, and answers with that list.
+    pub(super) fn delete_all(
+        &mut self,
+        request: &Request,
+        kind: Kind,
+        namespace: Option<&str>,
+        is_dry: bool,
+    ) -> Result<Value, Refusal> {
+        // The real server has no such verb for these.
+        if matches!(kind, Kind::Namespace) || (kind.is_namespaced() && namespace.is_none()) {
+            return Err(Refusal::method_not_allowed());
+        }
+        let listed = self.list(request, kind, namespace, self.version)?;
+        for item in listed["items"].as_array().into_iter().flatten() {
+            let (within, name) = (text(item, "/metadata/namespace"), text(item, "/metadata/name"));
+            self.delete(&(kind, within.to_owned(), name.to_owned()), request, is_dry)?;
+        }
+        Ok(listed)
+    }
+
     fn mark(&mut self, key: &Key, old: &Value, grace: u64) -> Arc<Value> {
         let mut new = old.clone();
         self.set_deletion(&mut new, grace);
@@ -306,7 +450,7 @@ impl Cluster {
     }
 
     /// Takes an object away, and its namespace with it if that is only waiting to be empty.
-    fn remove(&mut self, key: Key, last: Value) -> Arc<Value> {
+    pub(super) fn remove(&mut self, key: Key, last: Value) -> Arc<Value> {
         let namespace = key.1.clone();
         let removed = self.commit(key, last, true);
         let home = (Kind::Namespace, String::new(), namespace);

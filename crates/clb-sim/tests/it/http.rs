@@ -106,7 +106,7 @@ async fn refusals_have_a_body_that_says_why() {
     assert_eq!(code_of(served.send(unversioned).await).await, bad("MissingApiVersionParameter"));
     let not_modelled = (501, "NotModelled".to_owned());
     assert_eq!(
-        code_of(served.send(request("PATCH", &public_ip_path("a"), json!({}))).await).await,
+        code_of(served.send(request("OPTIONS", &public_ip_path("a"), json!({}))).await).await,
         not_modelled
     );
     let garbled = served.builder(&put(&public_ip_path("a"), Value::Null)).body("{").send().await.unwrap();
@@ -215,7 +215,7 @@ async fn every_request_is_recorded_counted_and_told_to_subscribers() {
         (update_services("PartialUpdate", json!([service])), CallKind::UpdateServices, 1, 200, None),
         (update_locations("PartialUpdate", locations), CallKind::UpdateAddressLocations, 3, 200, None),
         (request("POST", &public_ip_path("a"), json!({})), CallKind::Other, 0, 501, Some("NotModelled")),
-        (request("PATCH", &public_ip_path("a"), json!({})), CallKind::Other, 0, 501, Some("NotModelled")),
+        (request("OPTIONS", &public_ip_path("a"), json!({})), CallKind::Other, 0, 501, Some("NotModelled")),
     ];
     let mut expected = Vec::new();
     for (request, kind, entries, status, code) in requests {

@@ -80,7 +80,13 @@ fn discovery_names_every_resource_once() {
 #[test]
 fn what_is_not_modelled_is_refused_by_name() {
     let mut cluster = cluster();
-    for (method, path) in [("DELETE", SERVICES), ("POST", "/api/v1/namespaces/default/services/x")] {
+    for (method, path) in [
+        ("POST", "/api/v1/namespaces/default/services/x"),
+        ("GET", "/api/v1/namespaces/default/configmaps"),
+        ("GET", "/api/v1/namespaces/default/pods/x/log"),
+        ("POST", "/api/v1/namespaces/default/pods/x/eviction"),
+        ("GET", "/apis/apps/v1/deployments"),
+    ] {
         let (status, body) = send(&mut cluster, method, path, json!({}));
         let message = format!("the simulator does not model {method} {path}");
         assert_eq!(
@@ -88,7 +94,11 @@ fn what_is_not_modelled_is_refused_by_name() {
             (501, &json!("NotModelled"), &json!(message))
         );
     }
-    assert_eq!(send(&mut cluster, "GET", "/apis/apps/v1/deployments", Value::Null).0, 404);
+    // Nobody has these.
+    for path in ["/apis/example.com/v1/things", "/api/v1/things"] {
+        assert_eq!(send(&mut cluster, "GET", path, Value::Null).0, 404);
+    }
+    assert_eq!(send(&mut cluster, "DELETE", "/api/v1/namespaces", Value::Null).0, 405);
 }
 
 #[test]

@@ -1,7 +1,4 @@
-//! Kubernetes over HTTP, its faults, and `kubectl`.
-
-use std::process::Command;
-use std::time::Duration;
+//! Kubernetes over HTTP, and its faults.
 
 use clb_sim::fault::{FaultPlan, How, What, When};
 use clb_sim::kube::{KubeConfig, KubeSimulator};
@@ -123,76 +120,4 @@ async fn calls_fail_as_the_plan_says() {
     assert_eq!(served.get(SERVICES).await.unwrap().status(), 410);
     assert_eq!(served.simulator.injected().len(), 8);
     served.simulator.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_gets_describes_applies_patches_watches_and_deletes() {
-    if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
-        eprintln!("skipped: there is no kubectl");
-        return;
-    }
-    let served = Served::start(FaultPlan::default()).await;
-    let folder = std::env::temp_dir().join(format!("clb-sim-kubectl-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("config"), served.simulator.kubeconfig()).unwrap();
-    let manifest = |port: u16| {
-        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"app": "web"}},
-            "spec": {"type": "LoadBalancer", "ports": [{"port": port, "targetPort": 8080}]}});
-        std::fs::write(folder.join("service.json"), service.to_string()).unwrap();
-    };
-    let kubectl = |arguments: &[&str]| {
-        let output = Command::new("kubectl")
-            .args(arguments)
-            .env("KUBECONFIG", folder.join("config"))
-            .env("HOME", &folder)
-            .env("NO_PROXY", "127.0.0.1")
-            .current_dir(&folder)
-            .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    let apply = ["apply", "--validate=false", "-f", "service.json"];
-    manifest(80);
-    assert_eq!(kubectl(&apply), "service/web created\n");
-    manifest(81);
-    assert_eq!(kubectl(&apply), "service/web configured\n");
-    assert_eq!(kubectl(&apply), "service/web unchanged\n");
-    assert_eq!(
-        kubectl(&["get", "svc", "-l", "app=web", "-o", "jsonpath={.items[*].spec.ports[*].port}"]),
-        "81"
-    );
-    assert!(
-        kubectl(&["get", "services,nodes,pods,endpointslices,leases,events,namespaces", "-A"])
-            .contains("web")
-    );
-    assert!(kubectl(&["describe", "service", "web"]).contains("LoadBalancer"));
-    let patch = r#"{"metadata":{"finalizers":["x/y"]}}"#;
-    assert_eq!(kubectl(&["patch", "service", "web", "-p", patch]), "service/web patched\n");
-    assert_eq!(kubectl(&["delete", "service", "web", "--wait=false"]), "service \"web\" deleted\n");
-    let wait = ["get", "service", "web", "-o", "jsonpath={.metadata.deletionGracePeriodSeconds}"];
-    assert_eq!(kubectl(&wait), "0");
-    let release = r#"[{"op":"remove","path":"/metadata/finalizers"}]"#;
-    kubectl(&["patch", "service", "web", "--type=json", "-p", release]);
-    assert_eq!(kubectl(&["get", "services", "-o", "name"]), "");
-
-    let mut watching = Command::new("kubectl")
-        .args(["get", "services", "--watch", "--output-watch-events", "-o", "name", "--request-timeout=2s"])
-        .env("KUBECONFIG", folder.join("config"))
-        .env("HOME", &folder)
-        .env("NO_PROXY", "127.0.0.1")
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    served.create("seen").await.unwrap();
-    let mut said = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(watching.stdout.take().unwrap()), &mut said)
-        .unwrap();
-    watching.kill().unwrap();
-    watching.wait().unwrap();
-    assert!(said.contains("seen"), "{said}");
-    std::fs::remove_dir_all(&folder).unwrap();
-    tokio::time::timeout(Duration::from_secs(10), served.simulator.shutdown()).await.unwrap();
 }

@@ -1,0 +1,129 @@
+//! Playing recordings of clusters.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::cluster::{Cluster, Key};
+use super::kind::Kind;
+use super::server::KubeSimulation;
+use crate::recording::{Entry, Line, RecordingError, Watched};
+
+/// Why a recording cannot be played to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// A line of it has an object that the API server would not take.
+    #[error("line {line}: {reason}")]
+    Refused {
+        /// The line's number, from 1.
+        line: usize,
+        /// The API server's words.
+        reason: String,
+    },
+}
+
+impl Cluster {
+    /// Makes a recorded line so: a list is all there is of its kind, and an event changes one object. Objects keep what they
+    /// were recorded with except their versions, which are this cluster's.
+    ///
+    /// # Errors
+    /// The API server's words when it would not take an object.
+    pub fn play(&mut self, entry: &Entry) -> Result<(), String> {
+        match entry {
+            Entry::Services(watched) => self.play_kind(Kind::Service, watched),
+            Entry::EndpointSlices(watched) => self.play_kind(Kind::EndpointSlice, watched),
+            Entry::Nodes(watched) => self.play_kind(Kind::Node, watched),
+            Entry::Pods(watched) => self.play_kind(Kind::Pod, watched),
+        }
+    }
+
+    fn play_kind<K>(&mut self, kind: Kind, watched: &Watched<K>) -> Result<(), String>
+    where
+        K: Metadata<Ty = ObjectMeta> + Serialize,
+    {
+        let value = |object: &K| serde_json::to_value(object).map_err(|error| error.to_string());
+        match watched {
+            Watched::List(items) => {
+                let listed: BTreeSet<Key> = items.iter().map(|item| key(kind, item.metadata())).collect();
+                let gone: Vec<Key> = self.objects.keys().filter(|key| key.0 == kind).cloned().collect();
+                for key in gone.into_iter().filter(|key| !listed.contains(key)) {
+                    self.take_away(&key);
+                }
+                items.iter().try_for_each(|item| self.put(kind, &value(item)?))
+            }
+            Watched::Applied(object) => self.put(kind, &value(object)?),
+            Watched::Deleted(object) => {
+                // Only the object that was deleted, and not one that has taken its name since.
+                let key = key(kind, object.metadata());
+                let uid = object.metadata().uid.as_deref();
+                if self.objects.get(&key).is_some_and(|held| held["metadata"]["uid"].as_str() == uid) {
+                    // Its last form is what watches hear.
+                    self.put(kind, &value(object)?)?;
+                    self.take_away(&key);
+                }
+                Ok(())
+            }
+            Watched::Bookmark | Watched::Error(_) => Ok(()),
+        }
+    }
+}
+
+fn key(kind: Kind, metadata: &ObjectMeta) -> Key {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (kind, text(&metadata.namespace), text(&metadata.name))
+}
+
+impl KubeSimulation {
+    /// Plays a recording with its timing, `speed` times as fast: 1 as it was recorded, 0 everything at once. It waits on tokio's
+    /// clock only. Returns how many lines there were.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; what came before has been played.
+    pub async fn replay(
+        &self,
+        lines: impl IntoIterator<Item = Result<Line, RecordingError>>,
+        speed: f64,
+    ) -> Result<usize, ReplayError> {
+        let started = Instant::now();
+        let mut played = 0;
+        for line in lines {
+            let Line { number, at, entry } = line?;
+            if speed > 0.0 {
+                let after = Duration::try_from_secs_f64(at.as_secs_f64() / speed).unwrap_or(Duration::MAX);
+                match started.checked_add(after) {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            }
+            self.with_cluster(|cluster| cluster.play(&entry))
+                .map_err(|reason| ReplayError::Refused { line: number, reason })?;
+            played += 1;
+        }
+        Ok(played)
+    }
+
+    /// Loads manifests: YAML of any number of documents, or JSON. Returns how many documents there were.
+    ///
+    /// # Errors
+    /// Why the text is none, or the API server's words when it would not take an object.
+    pub fn load(&self, manifests: &str) -> Result<usize, String> {
+        // JSON is YAML too, but is read many times faster as what it is.
+        let is_json = manifests.trim_start().starts_with('{');
+        let documents: Vec<Value> = if is_json {
+            let documents = serde_json::Deserializer::from_str(manifests).into_iter();
+            documents.collect::<Result<_, _>>().map_err(|error| error.to_string())?
+        } else {
+            crate::yaml::documents(manifests).map_err(|error| error.to_string())?
+        };
+        self.with_cluster(|cluster| documents.iter().try_for_each(|object| cluster.load(object)))?;
+        Ok(documents.len())
+    }
+}
