@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::controllers::Controlled;
+use super::index::Index;
 use super::kind::{Kind, Target, is_real, parse};
 use super::list::Watch;
 use super::status::Refusal;
@@ -91,6 +92,7 @@ pub(super) struct Change {
 pub struct Cluster {
     config: ClusterConfig,
     pub(super) objects: BTreeMap<Key, Arc<Value>>,
+    pub(super) index: Index,
     /// The changes that are remembered. Each makes a new version; the last made the current one.
     pub(super) history: VecDeque<Change>,
     pub(super) version: u64,
@@ -109,6 +111,7 @@ impl Cluster {
         let mut cluster = Self {
             config,
             objects: BTreeMap::new(),
+            index: Index::default(),
             history: VecDeque::new(),
             version: 0,
             counter: 0,
@@ -227,6 +230,7 @@ impl Cluster {
         } else {
             self.objects.insert(key.clone(), now.clone())
         };
+        self.index.change(&key, before.as_deref(), (!is_removed).then_some(&*now));
         if self.history.len() == self.config.history.max(1) {
             self.history.pop_front();
         }

@@ -10,6 +10,7 @@ mod cluster;
 mod controllers;
 mod defaults;
 mod fields;
+mod index;
 mod kind;
 mod list;
 mod load;

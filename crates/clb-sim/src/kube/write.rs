@@ -456,15 +456,20 @@ impl Cluster {
         let home = (Kind::Namespace, String::new(), namespace);
         if let Some(waiting) = self.objects.get(&home).cloned()
             && waiting.pointer("/metadata/deletionTimestamp").is_some()
-            && self.is_empty(&home.2)
+            && self.inside(&home.2).next().is_none()
         {
             self.commit(home, waiting.as_ref().clone(), true);
         }
         removed
     }
 
-    fn is_empty(&self, namespace: &str) -> bool {
-        !self.objects.keys().any(|(_, within, _)| within == namespace)
+    /// What is in a namespace.
+    fn inside(&self, namespace: &str) -> impl Iterator<Item = &Key> {
+        Kind::ALL.into_iter().filter(|kind| kind.is_namespaced()).flat_map(move |kind| {
+            let from = (kind, namespace.to_owned(), String::new());
+            let keys = self.objects.range(from..).map(|(key, _)| key);
+            keys.take_while(move |(of, within, _)| *of == kind && within == namespace)
+        })
     }
 
     /// A namespace goes when all that is in it has gone.
@@ -475,13 +480,12 @@ impl Cluster {
         let mut terminating = old.as_ref().clone();
         terminating["status"]["phase"] = json!("Terminating");
         let marked = self.mark(key, &terminating, 0);
-        let inside: Vec<Key> =
-            self.objects.keys().filter(|(_, within, _)| *within == key.2).cloned().collect();
+        let inside: Vec<Key> = self.inside(&key.2).cloned().collect();
         for key in inside {
             // Each exists and has no preconditions.
             let _ = self.delete(&key, &Request::default(), false);
         }
-        if self.is_empty(&key.2) && self.objects.contains_key(key) {
+        if self.inside(&key.2).next().is_none() && self.objects.contains_key(key) {
             self.commit(key.clone(), marked.as_ref().clone(), true);
         }
         shown(&Request::default(), Kind::Namespace, &marked)
