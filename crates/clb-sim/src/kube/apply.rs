@@ -120,7 +120,7 @@ impl Cluster {
             return Err(Refusal::no_field_manager());
         }
         check_fields(*kind, request, &request.body)?;
-        let mut applied = read(*kind, &request.body)?;
+        let mut applied = read(*kind, request.body.clone())?;
         let said = applied["metadata"]["name"].as_str().unwrap_or_default();
         if said != name {
             let message =

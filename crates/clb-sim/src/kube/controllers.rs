@@ -57,8 +57,7 @@ impl Cluster {
     /// is in proportion to the changes, unless more were made than are remembered.
     pub fn run_controllers(&mut self) {
         let seen = self.controlled.version;
-        let knows_all = seen > 0 && seen >= self.oldest();
-        let pods: BTreeSet<Key> = if knows_all {
+        let pods: BTreeSet<Key> = if self.knows_all_since(seen) {
             let changed = |kind| self.changes_since(seen).filter(move |(change, _)| change.key.0 == kind);
             let mut pods: BTreeSet<Key> = changed(Kind::Pod).map(|(change, _)| change.key.clone()).collect();
             if changed(Kind::Node).next().is_some() {
@@ -71,11 +70,17 @@ impl Cluster {
         for key in pods {
             self.run_pod(key);
         }
-        let services = if knows_all { self.services_touched(seen) } else { self.all_services() };
+        // The pods may have changed more than is remembered.
+        let services =
+            if self.knows_all_since(seen) { self.services_touched(seen) } else { self.all_services() };
         for service in services {
             self.sync_slices(&service);
         }
         self.controlled.version = self.version;
+    }
+
+    fn knows_all_since(&self, seen: u64) -> bool {
+        seen > 0 && seen >= self.oldest()
     }
 
     fn run_pod(&mut self, key: Key) {

@@ -118,16 +118,29 @@ fn show(metadata_only: bool, kind: Kind, object: &Value) -> Value {
     shown
 }
 
-/// A place in a list: the version it shows, 0 for the newest, and the last object that was given out.
-fn token(version: u64, (_, namespace, name): &Key) -> String {
-    format!("{version}.{namespace}.{name}")
+/// A place in a list.
+struct Place {
+    /// The version that the list shows, 0 for the newest.
+    version: u64,
+    /// How many objects come after it in that version: counted once, and not again for every page.
+    left: usize,
+    /// The namespace and name of the last object that was given out.
+    namespace: String,
+    name: String,
 }
 
-fn read_token(token: &str) -> Option<(u64, String, String)> {
-    let (version, rest) = token.split_once('.')?;
-    // Names of namespaces have no dots.
-    let (namespace, name) = rest.split_once('.')?;
-    Some((version.parse().ok()?, namespace.to_owned(), name.to_owned()))
+impl Place {
+    fn token(&self) -> String {
+        let Self { version, left, namespace, name } = self;
+        format!("{version}.{left}.{namespace}.{name}")
+    }
+
+    fn read(token: &str) -> Option<Self> {
+        // Names of namespaces have no dots.
+        let [version, left, namespace, name] = token.splitn(4, '.').collect::<Vec<_>>().try_into().ok()?;
+        let (version, left) = (version.parse().ok()?, left.parse().ok()?);
+        Some(Self { version, left, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
 }
 
 /// The objects from a key on, as they were when some of them were different.
@@ -177,15 +190,17 @@ impl Cluster {
         }
         let continuation = request.parameter("continue");
         let mut after = None;
+        let mut known_left = None;
         if !continuation.is_empty() {
             let bad = || Refusal::bad_request("continue key is not valid");
-            let (at, namespace, name) = read_token(continuation).ok_or_else(bad)?;
-            let key = (kind, namespace, name);
+            let place = Place::read(continuation).ok_or_else(bad)?;
+            let at = place.version;
             if at != 0 && at < self.oldest() {
-                return Err(Refusal::continue_expired(token(0, &key)));
+                return Err(Refusal::continue_expired(Place { version: 0, ..place }.token()));
             }
             version = if at == 0 { newest } else { at.min(self.version) };
-            after = Some(key);
+            known_left = (at != 0).then_some(place.left);
+            after = Some((kind, place.namespace, place.name));
         }
         let start = (kind, namespace.unwrap_or_default().to_owned(), String::new());
         let from = after.as_ref().map_or(start, Clone::clone);
@@ -198,10 +213,15 @@ impl Cluster {
         let limit = request.parameter("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let page: Vec<(&Key, &Arc<Value>)> = rest.by_ref().take(limit).collect();
         // Only a list without selectors says how many more there are.
-        let left = if selector.is_empty() { rest.count() } else { rest.take(1).count() };
+        let left = match known_left {
+            Some(left) if selector.is_empty() => left.saturating_sub(page.len()),
+            None if selector.is_empty() => rest.count(),
+            Some(_) | None => rest.take(1).count(),
+        };
         let mut metadata = json!({"resourceVersion": version.to_string()});
-        if let Some((last, _)) = page.last().filter(|_| left > 0) {
-            metadata["continue"] = json!(token(version, last));
+        if let Some(((_, namespace, name), _)) = page.last().filter(|_| left > 0) {
+            let place = Place { version, left, namespace: namespace.clone(), name: name.clone() };
+            metadata["continue"] = json!(place.token());
             if selector.is_empty() {
                 metadata["remainingItemCount"] = json!(left);
             }

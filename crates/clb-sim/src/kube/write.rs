@@ -49,8 +49,8 @@ fn has_finalizers(object: &Value) -> bool {
 }
 
 /// An object of a request: a map, with metadata, without what only answers have.
-pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
-    let Value::Object(fields) = body else {
+pub(super) fn read(kind: Kind, mut body: Value) -> Result<Value, Refusal> {
+    let Value::Object(fields) = &body else {
         return Err(Refusal::bad_request("the object provided is unrecognized (must be of type Object)"));
     };
     let said = fields.get("kind").and_then(Value::as_str).unwrap_or(kind.name());
@@ -60,14 +60,13 @@ pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
         let message = format!("{said} in version {version:?} cannot be handled as a {}", kind.name());
         return Err(Refusal::bad_request(message));
     }
-    check_types(kind, body)?;
-    let mut object: Map<String, Value> = fields
-        .iter()
-        .filter(|(key, _)| *key != "kind" && *key != "apiVersion")
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
-    let Value::Object(metadata) = metadata else {
+    check_types(kind, &body)?;
+    if let Value::Object(fields) = &mut body {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+        fields.entry("metadata").or_insert_with(|| json!({}));
+    }
+    let Value::Object(metadata) = &mut body["metadata"] else {
         return Err(Refusal::bad_request("the metadata of an object is an object"));
     };
     metadata.remove("managedFields");
@@ -82,7 +81,7 @@ pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
             metadata.remove(map);
         }
     }
-    Ok(Value::Object(object))
+    Ok(body)
 }
 
 /// Refuses a body whose fields are not of the types that they must be.
@@ -165,7 +164,8 @@ impl Cluster {
         body: &Value,
         is_dry: bool,
     ) -> Result<Value, Refusal> {
-        let created = self.create_object(kind, namespace, read(kind, body)?, Identity::New, is_dry)?;
+        let created =
+            self.create_object(kind, namespace, read(kind, body.clone())?, Identity::New, is_dry)?;
         Ok(shown(&Request::default(), kind, &created))
     }
 
@@ -260,7 +260,7 @@ impl Cluster {
         let (kind, _, name) = key;
         let old = self.get(key)?.clone();
         check_fields(*kind, request, &request.body)?;
-        let new = read(*kind, &request.body)?;
+        let new = read(*kind, request.body.clone())?;
         if text(&new, "/metadata/name") != name {
             let message = format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
@@ -297,7 +297,7 @@ impl Cluster {
         let whole = shown(&Request::default(), key.0, &old);
         let patched = patch::apply(&request.content_type, &request.body, whole)?;
         check_fields(key.0, request, &patched)?;
-        let new = read(key.0, &patched)?;
+        let new = read(key.0, patched)?;
         let managed = Managed::By(request.parameter("fieldManager"));
         Ok((200, self.update(key, &old, new, managed, (is_status, is_dry))?))
     }
