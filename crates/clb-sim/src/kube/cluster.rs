@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::controllers::Controlled;
 use super::index::Index;
 use super::kind::{Kind, Target, is_real, parse};
-use super::list::Watch;
+use super::list::{Form, Watch};
 use super::status::Refusal;
 use super::write::check_fields;
 
@@ -179,7 +179,7 @@ impl Cluster {
             }
             ("GET", Target::Object { kind, namespace, name } | Target::Status { kind, namespace, name }) => {
                 let object = self.get(&(kind, namespace, name))?;
-                body(200, super::list::shown(request, kind, object))
+                body(200, Form::wanted(request).show(kind, object, self.now))
             }
             ("POST", Target::Collection { kind, namespace }) => {
                 check_fields(kind, request, &request.body)?;
@@ -187,10 +187,12 @@ impl Cluster {
                 body(201, created)
             }
             ("PUT", Target::Object { kind, namespace, name }) => {
-                body(200, self.replace(&(kind, namespace, name), request, false, is_dry)?)
+                let (status, replaced) = self.replace(&(kind, namespace, name), request, false, is_dry)?;
+                body(status, replaced)
             }
             ("PUT", Target::Status { kind, namespace, name }) => {
-                body(200, self.replace(&(kind, namespace, name), request, true, is_dry)?)
+                let (status, replaced) = self.replace(&(kind, namespace, name), request, true, is_dry)?;
+                body(status, replaced)
             }
             ("PATCH", Target::Object { kind, namespace, name }) => {
                 let (status, patched) = self.patch(&(kind, namespace, name), request, false, is_dry)?;
