@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use clb_benches::cluster::{Cluster, NOW, SLICE, in_sync, settle};
-use clb_benches::kubernetes::{PODS, Result, check, manifests, relabel, settle};
+use clb_benches::kubernetes::{PODS, Result, check, manifests, relabel, run_controllers};
 use clb_sim::kube::{KubeConfig, KubeSimulation};
 use dhat::HeapStats;
 
@@ -80,7 +80,7 @@ fn simulated(nodes: usize) -> Result<[f64; 2]> {
     let before = HeapStats::get();
     let simulation = KubeSimulation::new(KubeConfig::default());
     simulation.load(&manifests(nodes))?;
-    settle(&simulation);
+    run_controllers(&simulation);
     check(&simulation, nodes);
     let after = HeapStats::get();
     let objects = (nodes * (PODS + 3)) as f64;
@@ -88,11 +88,11 @@ fn simulated(nodes: usize) -> Result<[f64; 2]> {
     let bytes = (after.curr_bytes - before.curr_bytes) as f64 / objects;
     // The first ones make room that the next ones use.
     relabel(&simulation, 0, "first")?;
-    settle(&simulation);
+    run_controllers(&simulation);
     let before = HeapStats::get().total_blocks;
     for at in 0..10 {
         relabel(&simulation, at, "changed")?;
-        settle(&simulation);
+        run_controllers(&simulation);
     }
     let change = (HeapStats::get().total_blocks - before) as f64 / 10.0;
     println!(

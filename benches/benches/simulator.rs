@@ -10,7 +10,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clb_benches::kubernetes::{PODS, Result, ask, check, manifests, relabel, settle};
+use clb_benches::kubernetes::{PODS, Result, ask, check, manifests, relabel, run_controllers};
 use clb_benches::measure::{ratio, shortest, time};
 use clb_sim::kube::{KubeConfig, KubeSimulation, KubeSimulator, Request};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -80,7 +80,7 @@ fn loaded(nodes: usize) -> Result<(KubeSimulation, [Duration; 2])> {
     let simulation = KubeSimulation::new(KubeConfig::default());
     simulation.load(&text)?;
     let read = started.elapsed();
-    settle(&simulation);
+    run_controllers(&simulation);
     let all = started.elapsed();
     check(&simulation, nodes);
     Ok((simulation, [read, all]))
@@ -94,7 +94,7 @@ fn change(simulation: &KubeSimulation) -> Duration {
         time(|| {
             for at in 0..BURST {
                 relabel(simulation, at, &round.to_string()).unwrap_or_default();
-                settle(simulation);
+                run_controllers(simulation);
             }
         })
     };

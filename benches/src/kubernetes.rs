@@ -48,7 +48,7 @@ pub fn manifests(nodes: usize) -> String {
 }
 
 /// Lets the controllers work until there is nothing left to do.
-pub fn settle(simulation: &KubeSimulation) {
+pub fn run_controllers(simulation: &KubeSimulation) {
     let round = || {
         simulation.with_cluster(|cluster| {
             let before = cluster.version();
@@ -75,7 +75,7 @@ pub fn check(simulation: &KubeSimulation, nodes: usize) {
 pub fn ask(simulation: &KubeSimulation, request: &Request) -> Result<Value> {
     match simulation.handle(request) {
         Answer::Body { status: 200, body } => Ok(body),
-        other => Err(format!("{request:?}: {other:?}").into()),
+        other @ (Answer::Body { .. } | Answer::Watch(_)) => Err(format!("{request:?}: {other:?}").into()),
     }
 }
 

@@ -437,7 +437,7 @@ fn stream(
     simulation: KubeSimulation,
     watch: Watch,
     fault: Option<&How>,
-) -> impl futures::Stream<Item = io::Result<String>> + use<> {
+) -> impl futures::Stream<Item = io::Result<Vec<u8>>> + use<> {
     struct Listening {
         simulation: KubeSimulation,
         versions: watch::Receiver<u64>,
@@ -483,13 +483,11 @@ fn stream(
                 *left -= events.len();
             }
             if !events.is_empty() {
-                let mut lines: String =
-                    events.iter().map(|event| format!("{event}\n").repeat(listening.times)).collect();
+                let line = |event: &Value| format!("{event}\n").repeat(listening.times).into_bytes();
+                let mut lines: Vec<u8> = events.iter().flat_map(line).collect();
                 if let Some(bytes) = &mut listening.bytes {
-                    let is_over = lines.len() >= *bytes;
-                    // Only a label's or an annotation's value has characters of several bytes.
-                    lines.truncate(lines.floor_char_boundary(*bytes));
-                    *bytes = if is_over { 0 } else { *bytes - lines.len() };
+                    lines.truncate(*bytes);
+                    *bytes -= lines.len();
                 }
                 return Some((Ok(lines), listening));
             }
@@ -505,7 +503,7 @@ fn stream(
                     listening.bookmark_at += BOOKMARK_INTERVAL;
                     if listening.watch.wants_bookmarks {
                         let line = format!("{}\n", listening.watch.bookmark());
-                        return Some((Ok(line), listening));
+                        return Some((Ok(line.into_bytes()), listening));
                     }
                 }
             }

@@ -151,13 +151,12 @@ fn cells(kind: Kind, object: &Value, now: Duration) -> Vec<String> {
             selector(object),
         ],
         Kind::EndpointSlice => {
-            let ports = list(object, "/ports").iter();
-            let ports =
-                ports.map(|port| port["port"].as_u64().map_or("*".to_owned(), |port| port.to_string()));
+            let port = |port: &Value| port["port"].as_u64().map_or("*".to_owned(), |port| port.to_string());
+            let ports: Vec<String> = list(object, "/ports").iter().map(port).collect();
             let addresses =
                 list(object, "/endpoints").iter().flat_map(|endpoint| list(endpoint, "/addresses"));
-            let addresses = addresses.filter_map(Value::as_str).map(str::to_owned);
-            vec![text("/addressType").to_owned(), some(ports.collect()), some(addresses.collect()), age()]
+            let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
+            vec![text("/addressType").to_owned(), some(&ports), some(&addresses), age()]
         }
         Kind::Event => event(object, now),
     }
@@ -234,7 +233,7 @@ fn selector(service: &Value) -> String {
 }
 
 /// The first few, and how many more there are.
-fn some(all: Vec<String>) -> String {
+fn some(all: &[String]) -> String {
     let named = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(",");
     match all.len() {
         0 => "<unset>".to_owned(),
