@@ -4,5 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod kubernetes;
 pub mod measure;
 pub mod naive;

@@ -36,6 +36,8 @@ pub(crate) struct Cuttable {
 impl Cuttable {
     fn check(&self) -> io::Result<()> {
         if self.scissors.0.load(Ordering::Relaxed) {
+            // Closed at once, so that the client sees a reset and not an orderly end.
+            self.stream.set_zero_linger()?;
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, "an injected fault"));
         }
         Ok(())

@@ -109,18 +109,19 @@ pub enum How {
         /// The error code (Azure) or reason (Kubernetes).
         code: String,
     },
-    /// It and everything that draws on the same budget is answered 429 for so many seconds.
+    /// It is answered 429, and so is, for so many seconds, everything that draws on the same budget of Azure's.
     Throttle {
         /// The seconds, which `Retry-After` names.
         seconds: u64,
     },
-    /// The connection is cut before the call has any effect.
+    /// The connection is reset before the call has any effect.
     LoseRequest,
-    /// The call has its effect, and the connection is cut before the answer.
+    /// The call has its effect, and the connection is reset before the answer.
     LoseAnswer,
-    /// The call has its effect, and the connection is cut after so many bytes of the answer's body.
+    /// The call has its effect, and the connection is cut after so many bytes of the answer's body, which may be in
+    /// the middle of a watch's event.
     Truncate(usize),
-    /// The call has its effect twice, and the second answer is the one that arrives.
+    /// The call has its effect twice, and the second answer is the one that arrives. A watch tells every event twice.
     Repeat,
     /// A write to Azure becomes a long-running operation of this shape.
     Operation(OperationShape),
@@ -236,8 +237,9 @@ impl How {
             | Self::Refuse { .. }
             | Self::Throttle { .. }
             | Self::LoseRequest
-            | Self::LoseAnswer => true,
-            Self::Truncate(_) | Self::Repeat => call.verb != "WATCH",
+            | Self::LoseAnswer
+            | Self::Truncate(_)
+            | Self::Repeat => true,
             Self::Operation(_) => call.api == Api::Azure && !is_read,
             Self::Stale(_) => call.api == Api::Kubernetes && call.verb == "GET",
             Self::SkipEvents(_) | Self::EndWatch(_) => call.verb == "WATCH",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, Key, Request};
 use super::fields::{FieldSet, Path, overlay};
 use super::kind::Kind;
-use super::list::shown;
+use super::list::whole;
 use super::status::Refusal;
 use super::write::{Identity, Managed, check_fields, read};
 
@@ -120,7 +120,7 @@ impl Cluster {
             return Err(Refusal::no_field_manager());
         }
         check_fields(*kind, request, &request.body)?;
-        let mut applied = read(*kind, &request.body)?;
+        let mut applied = read(*kind, request.body.clone())?;
         let said = applied["metadata"]["name"].as_str().unwrap_or_default();
         if said != name {
             let message =
@@ -138,7 +138,7 @@ impl Cluster {
             applied["metadata"]["managedFields"] = written(*kind, &owners);
             let namespace = kind.is_namespaced().then_some(namespace.as_str());
             let created = self.create_object(*kind, namespace, applied, Identity::New, is_dry)?;
-            return Ok((201, shown(&Request::default(), *kind, &created)));
+            return Ok((201, whole(*kind, &created)));
         };
         let mut owners = owners(&old);
         if owners.is_empty() {

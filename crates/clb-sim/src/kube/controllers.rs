@@ -1,17 +1,17 @@
 //! What a cluster does by itself: pods are scheduled, run and stop, and Services get their EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Key};
+use super::index::{MANAGED_BY, labels, selector, selects, service_of};
 use super::kind::Kind;
 
 /// How many endpoints a slice holds, as the real controller's are by default.
 const SLICE_SIZE: usize = 100;
-/// What the real controller calls itself in its slices.
-const MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -45,87 +45,86 @@ type Within = (String, String);
 pub(super) struct Controlled {
     /// Everything up to this version has been looked at; 0 is nothing.
     version: u64,
-    /// How many pods were given to nodes, which take turns.
-    scheduled: usize,
-}
-
-fn label(key: &str, value: &Value) -> String {
-    format!("{key}={}", value.as_str().unwrap_or_default())
-}
-
-/// A Service's selector, if it has one.
-fn selector(service: &Value) -> Option<&Map<String, Value>> {
-    service.pointer("/spec/selector").and_then(Value::as_object).filter(|selector| !selector.is_empty())
-}
-
-/// The label by which pods are first looked for.
-fn first_label(service: &Value) -> Option<String> {
-    selector(service)?.iter().next().map(|(key, value)| label(key, value))
-}
-
-fn labels(object: &Value) -> impl Iterator<Item = String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-    labels.into_iter().flatten().map(|(key, value)| label(key, value))
-}
-
-/// The Service that a slice of this controller's belongs to.
-fn service_of(slice: &Value) -> Option<&str> {
-    let labels = &slice["metadata"]["labels"];
-    (labels["endpointslice.kubernetes.io/managed-by"] == MANAGED_BY)
-        .then(|| labels["kubernetes.io/service-name"].as_str().unwrap_or_default())
+    /// The node that the last pod was given to. They take turns.
+    last_node: String,
+    /// The pods that wait for a node, or for its address.
+    waiting: BTreeSet<Key>,
 }
 
 impl Cluster {
     /// Does one round of everything: schedules, starts and ends pods, then brings the slices of the Services up to date that
-    /// this or any change since the last round is about. A round that finds nothing to do changes nothing.
+    /// this or any change since the last round is about. A round that finds nothing to do changes nothing, and what one does
+    /// is in proportion to the changes, unless more were made than are remembered.
     pub fn run_controllers(&mut self) {
         let seen = self.controlled.version;
-        let knows_all = seen > 0 && seen >= self.oldest();
-        let sees_nodes = !knows_all || self.changes_since(seen).any(|(change, _)| change.key.0 == Kind::Node);
-        let pods: BTreeSet<Key> = if sees_nodes {
-            self.of_kind(Kind::Pod).map(|(key, _)| key.clone()).collect()
+        let pods: BTreeSet<Key> = if self.knows_all_since(seen) {
+            let changed = |kind| self.changes_since(seen).filter(move |(change, _)| change.key.0 == kind);
+            let mut pods: BTreeSet<Key> = changed(Kind::Pod).map(|(change, _)| change.key.clone()).collect();
+            if changed(Kind::Node).next().is_some() {
+                pods.extend(self.controlled.waiting.iter().cloned());
+            }
+            pods
         } else {
-            let changes = self.changes_since(seen).map(|(change, _)| &change.key);
-            changes.filter(|key| key.0 == Kind::Pod).cloned().collect()
+            self.of_kind(Kind::Pod).map(|(key, _)| key.clone()).collect()
         };
-        self.run_pods(pods);
-        let services = if knows_all { self.services_touched(seen) } else { self.all_services() };
-        self.sync_slices(&services);
+        for key in pods {
+            self.run_pod(key);
+        }
+        // The pods may have changed more than is remembered.
+        let services =
+            if self.knows_all_since(seen) { self.services_touched(seen) } else { self.all_services() };
+        for service in services {
+            self.sync_slices(&service);
+        }
         self.controlled.version = self.version;
     }
 
-    fn run_pods(&mut self, pods: BTreeSet<Key>) {
-        let nodes: Vec<String> = self.of_kind(Kind::Node).map(|((.., name), _)| name.clone()).collect();
-        for key in pods {
-            let Some(pod) = self.objects.get(&key).cloned() else { continue };
-            if is_terminating(&pod) {
-                if list(&pod, "/metadata/finalizers").is_empty() {
-                    self.remove(key, pod.as_ref().clone());
-                }
-                continue;
+    fn knows_all_since(&self, seen: u64) -> bool {
+        seen > 0 && seen >= self.oldest()
+    }
+
+    fn run_pod(&mut self, key: Key) {
+        self.controlled.waiting.remove(&key);
+        let Some(pod) = self.objects.get(&key).cloned() else { return };
+        if is_terminating(&pod) {
+            if list(&pod, "/metadata/finalizers").is_empty() {
+                self.remove(key, pod.as_ref().clone());
             }
-            let is_scheduled = !text(&pod, "/spec/nodeName").is_empty();
-            if is_scheduled && !text(&pod, "/status/podIP").is_empty() {
-                continue;
-            }
-            let mut new = pod.as_ref().clone();
-            if !is_scheduled {
-                let Some(node) = nodes.get(self.controlled.scheduled % nodes.len().max(1)) else { continue };
-                self.controlled.scheduled += 1;
-                new["spec"]["nodeName"] = json!(node);
-            }
-            if text(&pod, "/status/podIP").is_empty() {
-                let Some(host) = self.internal_ip(text(&new, "/spec/nodeName")) else { continue };
+            return;
+        }
+        if !text(&pod, "/spec/nodeName").is_empty() && !text(&pod, "/status/podIP").is_empty() {
+            return;
+        }
+        let mut new = pod.as_ref().clone();
+        if text(&pod, "/spec/nodeName").is_empty()
+            && let Some(node) = self.next_node()
+        {
+            new["spec"]["nodeName"] = json!(node);
+            self.controlled.last_node = node;
+        }
+        if text(&pod, "/status/podIP").is_empty() {
+            if let Some(host) = self.internal_ip(text(&new, "/spec/nodeName")) {
                 self.counter += 1;
                 let [.., a, b, c] = self.counter.to_be_bytes();
                 let ip = json!(format!("10.{}.{b}.{c}", 200_u8.saturating_add(a)));
                 new["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "hostIP": host,
                     "hostIPs": [{"ip": host}], "conditions": [{"type": "Ready", "status": "True"}]});
-            }
-            if new != *pod {
-                self.commit(key, new, false);
+            } else {
+                self.controlled.waiting.insert(key.clone());
             }
         }
+        if new != *pod {
+            self.commit(key, new, false);
+        }
+    }
+
+    /// The node whose turn it is.
+    fn next_node(&self) -> Option<String> {
+        let last = (Kind::Node, String::new(), self.controlled.last_node.clone());
+        let after = self.objects.range((Bound::Excluded(last), Bound::Unbounded)).next();
+        let node = after.filter(|((kind, ..), _)| *kind == Kind::Node);
+        let ((.., name), _) = node.or_else(|| self.of_kind(Kind::Node).next())?;
+        Some(name.clone())
     }
 
     fn internal_ip(&self, node: &str) -> Option<Value> {
@@ -147,14 +146,6 @@ impl Cluster {
 
     /// The Services that the changes since a version are about.
     fn services_touched(&self, seen: u64) -> BTreeSet<Within> {
-        let mut by_label: BTreeMap<Within, Vec<&str>> = BTreeMap::new();
-        if self.changes_since(seen).any(|(change, _)| change.key.0 == Kind::Pod) {
-            for ((_, namespace, name), service) in self.of_kind(Kind::Service) {
-                if let Some(label) = first_label(service) {
-                    by_label.entry((namespace.clone(), label)).or_default().push(name);
-                }
-            }
-        }
         let mut touched = BTreeSet::new();
         for (change, _) in self.changes_since(seen) {
             let (kind, namespace, name) = &change.key;
@@ -164,13 +155,12 @@ impl Cluster {
             };
             match kind {
                 Kind::Service => touch(name),
-                Kind::EndpointSlice => {
-                    forms().filter_map(|slice| service_of(slice)).for_each(&mut touch);
-                }
+                Kind::EndpointSlice => forms().filter_map(|slice| service_of(slice)).for_each(touch),
                 Kind::Pod => {
-                    for label in forms().flat_map(|pod| labels(pod)) {
-                        let services = by_label.get(&(namespace.clone(), label));
-                        services.into_iter().flatten().for_each(|service| touch(service));
+                    for pod in forms() {
+                        let found =
+                            labels(pod).flat_map(|label| self.index.find(Kind::Service, namespace, label));
+                        found.filter(|service| self.selects(namespace, service, pod)).for_each(&mut touch);
                     }
                 }
                 Kind::Namespace | Kind::Node | Kind::Event | Kind::Lease => {}
@@ -179,54 +169,33 @@ impl Cluster {
         touched
     }
 
-    fn sync_slices(&mut self, services: &BTreeSet<Within>) {
-        if services.is_empty() {
-            return;
-        }
-        let mut slices: BTreeMap<Within, Vec<Held>> = BTreeMap::new();
-        for (key, slice) in self.of_kind(Kind::EndpointSlice) {
-            let of = service_of(slice).map(|service| (key.1.clone(), service.to_owned()));
-            if let Some(of) = of.filter(|of| services.contains(of)) {
-                slices.entry(of).or_default().push((key.clone(), slice.clone()));
-            }
-        }
-        let service = |(namespace, name): &Within| {
-            self.objects.get(&(Kind::Service, namespace.clone(), name.clone())).cloned()
-        };
-        let wanted: Vec<(&Within, Option<Arc<Value>>)> =
-            services.iter().map(|of| (of, service(of))).collect();
-        let mut pods: BTreeMap<Within, Vec<Arc<Value>>> = BTreeMap::new();
-        for ((namespace, _), service) in &wanted {
-            if let Some(label) = service.as_ref().and_then(|service| first_label(service)) {
-                pods.insert((namespace.clone(), label), Vec::new());
-            }
-        }
-        for ((_, namespace, _), pod) in self.of_kind(Kind::Pod) {
-            for label in labels(pod) {
-                if let Some(pods) = pods.get_mut(&(namespace.clone(), label)) {
-                    pods.push(pod.clone());
-                }
-            }
-        }
-        for (of, service) in wanted {
-            let held = slices.remove(of).unwrap_or_default();
-            let Some(service) = service else {
-                // Slices whose Service is gone go too.
-                held.into_iter().for_each(|(key, slice)| drop(self.remove(key, slice.as_ref().clone())));
-                continue;
-            };
-            if let (Some(selector), Some(label)) = (selector(&service), first_label(&service)) {
-                let is_selected = |pod: &&Value| {
-                    selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
-                };
-                let among = pods.get(&(of.0.clone(), label)).map(Vec::as_slice).unwrap_or_default();
-                let selected: Vec<&Value> = among.iter().map(AsRef::as_ref).filter(is_selected).collect();
-                self.sync_service(&service, &selected, held);
-            }
-        }
+    fn selects(&self, namespace: &str, service: &str, pod: &Value) -> bool {
+        let service = self.objects.get(&(Kind::Service, namespace.to_owned(), service.to_owned()));
+        service.is_some_and(|service| selects(service, pod))
     }
 
-    fn sync_service(&mut self, service: &Value, pods: &[&Value], held: Vec<Held>) {
+    fn sync_slices(&mut self, (namespace, name): &Within) {
+        let held = |kind, name: &str| {
+            let key = (kind, namespace.clone(), name.to_owned());
+            let object = self.objects.get(&key)?.clone();
+            Some((key, object))
+        };
+        let slices = self.index.find(Kind::EndpointSlice, namespace, name.clone());
+        let slices: Vec<Held> = slices.filter_map(|slice| held(Kind::EndpointSlice, slice)).collect();
+        let Some((_, service)) = held(Kind::Service, name) else {
+            // Slices whose Service is gone go too.
+            slices.into_iter().for_each(|(key, slice)| drop(self.remove(key, slice.as_ref().clone())));
+            return;
+        };
+        if selector(&service).is_none() {
+            return;
+        }
+        let pods = self.index.candidates(&service).filter_map(|pod| Some(held(Kind::Pod, pod)?.1));
+        let pods: Vec<Arc<Value>> = pods.filter(|pod| selects(&service, pod)).collect();
+        self.sync_service(&service, &pods, slices);
+    }
+
+    fn sync_service(&mut self, service: &Value, pods: &[Arc<Value>], held: Vec<Held>) {
         let mut wanted: BTreeMap<Group, BTreeMap<String, Value>> = BTreeMap::new();
         for family in list(service, "/spec/ipFamilies") {
             let family = family.as_str().unwrap_or_default();
@@ -255,9 +224,9 @@ impl Cluster {
             }
             if endpoints.is_empty() {
                 self.commit(key, slice.as_ref().clone(), true);
-            } else if json!(endpoints) != slice["endpoints"] {
+            } else if list(&slice, "/endpoints") != endpoints {
                 let mut new = slice.as_ref().clone();
-                new["endpoints"] = json!(endpoints);
+                new["endpoints"] = Value::Array(endpoints);
                 self.set_defaults(Kind::EndpointSlice, &mut new, Some(&slice));
                 self.commit(key, new, false);
             }

@@ -94,6 +94,14 @@ impl Kind {
         }
     }
 
+    /// Whether a PUT creates what there is not: `AllowCreateOnUpdate` of the strategies in Kubernetes' `pkg/registry`.
+    pub(super) fn is_created_by_put(self) -> bool {
+        match self {
+            Self::Service | Self::Event | Self::Lease => true,
+            Self::Namespace | Self::Node | Self::Pod | Self::EndpointSlice => false,
+        }
+    }
+
     /// As refusals name the resource.
     pub(super) fn qualified(self) -> String {
         if self.group().is_empty() {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cluster::{Change, Cluster, Key, Request};
-use super::kind::Kind;
+use super::cluster::{Answer, Change, Cluster, Key, Request};
+use super::kind::{Kind, Target};
 use super::selector::Selector;
 use super::status::Refusal;
+use super::table::table;
 
 /// A stream of events that somebody is listening to.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +18,7 @@ pub struct Watch {
     kind: Kind,
     namespace: Option<String>,
     selector: Selector,
-    metadata_only: bool,
+    form: Form,
     /// Everything up to this version has been told.
     version: u64,
     /// What is told before anything else.
@@ -52,12 +54,12 @@ impl Watch {
         *kind == self.kind && self.namespace.as_ref().is_none_or(|wanted| wanted == namespace)
     }
 
-    fn event(&self, kind: &str, object: &Value) -> Value {
-        json!({"type": kind, "object": show(self.metadata_only, self.kind, object)})
+    fn event(&self, kind: &str, object: &Value, now: Duration) -> Value {
+        json!({"type": kind, "object": self.form.show(self.kind, object, now)})
     }
 
     /// What a change is for this watch: one that begins to match is added, one that no longer does is deleted.
-    fn told(&self, change: &Change, version: u64) -> Option<Value> {
+    fn told(&self, change: &Change, version: u64, now: Duration) -> Option<Value> {
         if !self.is_about(&change.key) {
             return None;
         }
@@ -65,13 +67,13 @@ impl Watch {
         let did = change.before.as_ref().filter(|before| matching(before));
         match (did, !change.is_removal && matching(&change.now)) {
             (None, false) => None,
-            (None, true) => Some(self.event("ADDED", &change.now)),
-            (Some(_), true) => Some(self.event("MODIFIED", &change.now)),
-            (Some(_), false) if change.is_removal => Some(self.event("DELETED", &change.now)),
+            (None, true) => Some(self.event("ADDED", &change.now, now)),
+            (Some(_), true) => Some(self.event("MODIFIED", &change.now, now)),
+            (Some(_), false) if change.is_removal => Some(self.event("DELETED", &change.now, now)),
             (Some(before), false) => {
                 let mut last = before.as_ref().clone();
                 last["metadata"]["resourceVersion"] = json!(version.to_string());
-                Some(self.event("DELETED", &last))
+                Some(self.event("DELETED", &last, now))
             }
         }
     }
@@ -98,19 +100,46 @@ fn bookmark(kind: Kind, version: u64, ends_initial: bool) -> Value {
     json!({"type": "BOOKMARK", "object": object})
 }
 
-/// An object as a request wants to see it.
-pub(super) fn shown(request: &Request, kind: Kind, object: &Value) -> Value {
-    show(wants_metadata_only(request), kind, object)
+/// How a request wants to see objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Whole,
+    Metadata,
+    Table,
 }
 
-fn wants_metadata_only(request: &Request) -> bool {
-    request.accept.contains("as=PartialObjectMetadata")
-}
-
-fn show(metadata_only: bool, kind: Kind, object: &Value) -> Value {
-    if metadata_only {
-        return json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
+impl Form {
+    /// The first one of the `Accept` header that there is.
+    pub(super) fn wanted(request: &Request) -> Self {
+        let form = |media_type: &str| {
+            if media_type.contains("as=PartialObjectMetadata") {
+                Some(Self::Metadata)
+            } else if media_type.contains("as=Table") {
+                media_type.split(';').any(|part| part.trim() == "v=v1").then_some(Self::Table)
+            } else {
+                Some(Self::Whole)
+            }
+        };
+        request.accept.split(',').find_map(form).unwrap_or(Self::Whole)
     }
+
+    /// An object in this form at a time since 1970.
+    pub(super) fn show(self, kind: Kind, object: &Value, now: Duration) -> Value {
+        match self {
+            Self::Whole => whole(kind, object),
+            Self::Metadata => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+            }
+            Self::Table => {
+                let version = &object["metadata"]["resourceVersion"];
+                table(kind, [object], &json!({"resourceVersion": version}), now)
+            }
+        }
+    }
+}
+
+/// An object that says what it is.
+pub(super) fn whole(kind: Kind, object: &Value) -> Value {
     let mut shown = json!({"kind": kind.name(), "apiVersion": kind.api_version()});
     if let (Value::Object(shown), Value::Object(object)) = (&mut shown, object) {
         shown.extend(object.iter().map(|(key, value)| (key.clone(), value.clone())));
@@ -118,16 +147,29 @@ fn show(metadata_only: bool, kind: Kind, object: &Value) -> Value {
     shown
 }
 
-/// A place in a list: the version it shows, 0 for the newest, and the last object that was given out.
-fn token(version: u64, (_, namespace, name): &Key) -> String {
-    format!("{version}.{namespace}.{name}")
+/// A place in a list.
+struct Place {
+    /// The version that the list shows, 0 for the newest.
+    version: u64,
+    /// How many objects come after it in that version: counted once, and not again for every page.
+    left: usize,
+    /// The namespace and name of the last object that was given out.
+    namespace: String,
+    name: String,
 }
 
-fn read_token(token: &str) -> Option<(u64, String, String)> {
-    let (version, rest) = token.split_once('.')?;
-    // Names of namespaces have no dots.
-    let (namespace, name) = rest.split_once('.')?;
-    Some((version.parse().ok()?, namespace.to_owned(), name.to_owned()))
+impl Place {
+    fn token(&self) -> String {
+        let Self { version, left, namespace, name } = self;
+        format!("{version}.{left}.{namespace}.{name}")
+    }
+
+    fn read(token: &str) -> Option<Self> {
+        // Names of namespaces have no dots.
+        let [version, left, namespace, name] = token.splitn(4, '.').collect::<Vec<_>>().try_into().ok()?;
+        let (version, left) = (version.parse().ok()?, left.parse().ok()?);
+        Some(Self { version, left, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
 }
 
 /// The objects from a key on, as they were when some of them were different.
@@ -177,15 +219,17 @@ impl Cluster {
         }
         let continuation = request.parameter("continue");
         let mut after = None;
+        let mut known_left = None;
         if !continuation.is_empty() {
             let bad = || Refusal::bad_request("continue key is not valid");
-            let (at, namespace, name) = read_token(continuation).ok_or_else(bad)?;
-            let key = (kind, namespace, name);
+            let place = Place::read(continuation).ok_or_else(bad)?;
+            let at = place.version;
             if at != 0 && at < self.oldest() {
-                return Err(Refusal::continue_expired(token(0, &key)));
+                return Err(Refusal::continue_expired(Place { version: 0, ..place }.token()));
             }
             version = if at == 0 { newest } else { at.min(self.version) };
-            after = Some(key);
+            known_left = (at != 0).then_some(place.left);
+            after = Some((kind, place.namespace, place.name));
         }
         let start = (kind, namespace.unwrap_or_default().to_owned(), String::new());
         let from = after.as_ref().map_or(start, Clone::clone);
@@ -198,36 +242,51 @@ impl Cluster {
         let limit = request.parameter("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let page: Vec<(&Key, &Arc<Value>)> = rest.by_ref().take(limit).collect();
         // Only a list without selectors says how many more there are.
-        let left = if selector.is_empty() { rest.count() } else { rest.take(1).count() };
+        let left = match known_left {
+            Some(left) if selector.is_empty() => left.saturating_sub(page.len()),
+            None if selector.is_empty() => rest.count(),
+            Some(_) | None => rest.take(1).count(),
+        };
         let mut metadata = json!({"resourceVersion": version.to_string()});
-        if let Some((last, _)) = page.last().filter(|_| left > 0) {
-            metadata["continue"] = json!(token(version, last));
+        if let Some(((_, namespace, name), _)) = page.last().filter(|_| left > 0) {
+            let place = Place { version, left, namespace: namespace.clone(), name: name.clone() };
+            metadata["continue"] = json!(place.token());
             if selector.is_empty() {
                 metadata["remainingItemCount"] = json!(left);
             }
         }
-        let metadata_only = wants_metadata_only(request);
-        let items: Vec<Value> = page
-            .into_iter()
-            .map(|(_, object)| if metadata_only { show(true, kind, object) } else { object.as_ref().clone() })
-            .collect();
-        let (name, group) = if metadata_only {
-            ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
-        } else {
-            (format!("{}List", kind.name()), kind.api_version())
+        let objects = page.iter().map(|(_, object)| object.as_ref());
+        let (name, group, items): (_, _, Vec<Value>) = match Form::wanted(request) {
+            Form::Table => return Ok(table(kind, objects, &metadata, self.now)),
+            Form::Metadata => {
+                let items = objects.map(|object| Form::Metadata.show(kind, object, self.now)).collect();
+                ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned(), items)
+            }
+            Form::Whole => (format!("{}List", kind.name()), kind.api_version(), objects.cloned().collect()),
         };
         Ok(json!({"kind": name, "apiVersion": group, "metadata": metadata, "items": items}))
     }
 
-    /// The list that a request is for, as it was so many versions ago, or as far back as is remembered; `None` if the request
-    /// is for none.
-    pub fn stale_list(&self, request: &Request, versions: u64) -> Option<Value> {
-        let Some(super::kind::Target::Collection { kind, namespace }) = super::kind::parse(&request.path)
-        else {
-            return None;
-        };
+    /// The answer to a read of a list or an object as it was so many versions ago, or as far back as is remembered; `None` to
+    /// any other request.
+    #[must_use]
+    pub fn stale(&self, request: &Request, versions: u64) -> Option<Answer> {
         let version = self.version.saturating_sub(versions).max(self.oldest());
-        self.list(request, kind, namespace.as_deref(), version).ok()
+        let answer = match super::kind::parse(&request.path)? {
+            Target::Collection { kind, namespace } => self.list(request, kind, namespace.as_deref(), version),
+            Target::Object { kind, namespace, name } | Target::Status { kind, namespace, name } => {
+                let key = (kind, namespace, name);
+                let former = self.undone(version).remove(&key);
+                let object = former.unwrap_or_else(|| self.objects.get(&key).cloned());
+                let object = object.ok_or_else(|| Refusal::not_found(kind, &key.2));
+                object.map(|object| Form::wanted(request).show(kind, &object, self.now))
+            }
+            Target::Discovery(_) | Target::Binding { .. } => return None,
+        };
+        Some(match answer {
+            Ok(body) => Answer::Body { status: 200, body },
+            Err(refusal) => Answer::Body { status: refusal.code, body: refusal.body() },
+        })
     }
 
     pub(super) fn watch(
@@ -244,7 +303,7 @@ impl Cluster {
             kind,
             namespace,
             selector: Self::selector(request, kind)?,
-            metadata_only: wants_metadata_only(request),
+            form: Form::wanted(request),
             version: asked,
             waiting: Vec::new(),
             has_ended: false,
@@ -256,7 +315,7 @@ impl Cluster {
             let about = self
                 .of_kind(kind)
                 .filter(|(key, object)| watch.is_about(key) && watch.selector.matches(object));
-            watch.waiting = about.map(|(_, object)| watch.event("ADDED", object)).collect();
+            watch.waiting = about.map(|(_, object)| watch.event("ADDED", object, self.now)).collect();
             watch.version = self.version;
             if is_streaming_list && watch.wants_bookmarks {
                 watch.waiting.push(bookmark(kind, self.version, true));
@@ -280,7 +339,7 @@ impl Cluster {
             return events;
         }
         let changes = self.changes_since(watch.version);
-        events.extend(changes.filter_map(|(change, version)| watch.told(change, version)));
+        events.extend(changes.filter_map(|(change, version)| watch.told(change, version, self.now)));
         watch.version = self.version;
         events
     }

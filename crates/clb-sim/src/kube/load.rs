@@ -14,52 +14,55 @@ impl Cluster {
     /// # Errors
     /// The API server's words when it would not take the object, or when its kind is not modelled.
     pub fn load(&mut self, object: &Value) -> Result<(), String> {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        if let (Some(item_kind), Some(items)) = (kind.strip_suffix("List"), object["items"].as_array()) {
-            for item in items {
+        self.take_in(object.clone())
+    }
+
+    /// As [`Cluster::load`]. The object becomes what the cluster holds, and is not copied.
+    pub(super) fn take_in(&mut self, mut object: Value) -> Result<(), String> {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        if let (Some(item_kind), Some(items)) = (kind.strip_suffix("List"), object["items"].as_array_mut()) {
+            for mut item in std::mem::take(items) {
                 // Items of a list of one kind do not say which.
                 if item["kind"].is_null() && !item_kind.is_empty() {
-                    let mut item = item.clone();
                     item["kind"] = json!(item_kind);
-                    self.load(&item)?;
-                } else {
-                    self.load(item)?;
                 }
+                self.take_in(item)?;
             }
             return Ok(());
         }
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
-        let kind = kind.ok_or_else(|| format!("the kind {} is not modelled", object["kind"]))?;
+        let known = Kind::ALL.into_iter().find(|known| known.name() == kind);
+        let kind = known.ok_or_else(|| format!("the kind {} is not modelled", object["kind"]))?;
         self.put(kind, object)
     }
 
     /// Puts an object into the cluster as it is, in place of one of the same name: one with the same uid, or without, becomes
     /// it, and another one goes first.
-    pub(super) fn put(&mut self, kind: Kind, object: &Value) -> Result<(), String> {
+    pub(super) fn put(&mut self, kind: Kind, object: Value) -> Result<(), String> {
         self.try_put(kind, object)
             .map_err(|refusal| refusal.body()["message"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn try_put(&mut self, kind: Kind, object: &Value) -> Result<(), Refusal> {
-        let metadata = &object["metadata"];
-        let name = metadata["name"].as_str().unwrap_or_default();
-        let namespace = match metadata["namespace"].as_str() {
+    fn try_put(&mut self, kind: Kind, object: Value) -> Result<(), Refusal> {
+        let text = |field: &str| object["metadata"][field].as_str();
+        let name = text("name").unwrap_or_default().to_owned();
+        let namespace = match text("namespace") {
             _ if !kind.is_namespaced() => "",
             Some(namespace) => namespace,
             None => "default",
         };
+        let namespace = namespace.to_owned();
+        let uid = text("uid").map(str::to_owned);
         if kind.is_namespaced() {
-            self.ensure_namespace(namespace);
+            self.ensure_namespace(&namespace);
         }
         let new = read(kind, object)?;
-        let key = (kind, namespace.to_owned(), name.to_owned());
-        let uid = metadata["uid"].as_str();
+        let key = (kind, namespace, name);
         if let Some(former) = self.objects.get(&key)
             && uid.is_some_and(|uid| former["metadata"]["uid"] != uid)
         {
             self.take_away(&key);
         }
-        let within = kind.is_namespaced().then_some(namespace);
+        let within = kind.is_namespaced().then_some(key.1.as_str());
         self.create_object(kind, within, new, Identity::Kept, false).map(drop)
     }
 

@@ -1,8 +1,8 @@
 //! A Kubernetes API server in memory: Services, EndpointSlices, Nodes, Pods, Events, Leases and Namespaces.
 //!
 //! [`Cluster`] is a pure state machine: a [`Request`] and the time go in, an [`Answer`] comes out, and a [`Watch`] is asked
-//! what it has to say. [`KubeSimulation`] is the same with a clock and faults, and [`KubeSimulator`] over HTTP. Refusals are worded as the recorded ones of a real server are. What is not modelled is refused and
-//! named: other resources and subresources, tables, creation by PUT.
+//! what it has to say. [`KubeSimulation`] is the same with a clock and faults, and [`KubeSimulator`] over HTTP. Refusals are
+//! worded as the recorded ones of a real server are. What is not modelled is refused and named: other resources and subresources.
 
 mod apply;
 mod calls;
@@ -10,6 +10,7 @@ mod cluster;
 mod controllers;
 mod defaults;
 mod fields;
+mod index;
 mod kind;
 mod list;
 mod load;
@@ -19,6 +20,7 @@ mod replay;
 mod selector;
 mod server;
 mod status;
+mod table;
 mod validate;
 mod write;
 

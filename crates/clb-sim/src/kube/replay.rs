@@ -57,16 +57,16 @@ impl Cluster {
                 for key in gone.into_iter().filter(|key| !listed.contains(key)) {
                     self.take_away(&key);
                 }
-                items.iter().try_for_each(|item| self.put(kind, &value(item)?))
+                items.iter().try_for_each(|item| self.put(kind, value(item)?))
             }
-            Watched::Applied(object) => self.put(kind, &value(object)?),
+            Watched::Applied(object) => self.put(kind, value(object)?),
             Watched::Deleted(object) => {
                 // Only the object that was deleted, and not one that has taken its name since.
                 let key = key(kind, object.metadata());
                 let uid = object.metadata().uid.as_deref();
                 if self.objects.get(&key).is_some_and(|held| held["metadata"]["uid"].as_str() == uid) {
                     // Its last form is what watches hear.
-                    self.put(kind, &value(object)?)?;
+                    self.put(kind, value(object)?)?;
                     self.take_away(&key);
                 }
                 Ok(())
@@ -123,7 +123,8 @@ impl KubeSimulation {
         } else {
             crate::yaml::documents(manifests).map_err(|error| error.to_string())?
         };
-        self.with_cluster(|cluster| documents.iter().try_for_each(|object| cluster.load(object)))?;
-        Ok(documents.len())
+        let count = documents.len();
+        self.with_cluster(|cluster| documents.into_iter().try_for_each(|object| cluster.take_in(object)))?;
+        Ok(count)
     }
 }

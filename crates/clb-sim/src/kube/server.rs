@@ -73,7 +73,8 @@ struct Inner {
 /// How an exchange ends.
 enum Ending {
     Body { status: u16, body: Value, cut_after: Option<usize> },
-    Watch { watch: Box<Watch>, skip: usize, end_after: Option<usize> },
+    Watch(Box<Watch>, Option<How>),
+    Throttled { seconds: u64 },
     Cut,
 }
 
@@ -190,7 +191,8 @@ impl KubeSimulation {
         let ending = self.effect(request, fault.as_ref());
         let status = match &ending {
             Ending::Body { status, .. } => *status,
-            Ending::Watch { .. } => 200,
+            Ending::Watch(..) => 200,
+            Ending::Throttled { .. } => 429,
             Ending::Cut => 0,
         };
         // Nobody has to listen.
@@ -212,24 +214,19 @@ impl KubeSimulation {
         };
         match fault {
             Some(How::Refuse { status, code }) => return refuse(*status, code, "an injected fault"),
-            Some(How::Throttle { seconds }) => {
-                let mut body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                    "message": "Too many requests, please try again later.", "reason": "TooManyRequests", "code": 429});
-                body["details"] = json!({"retryAfterSeconds": seconds});
-                return Ending::Body { status: 429, body, cut_after: None };
-            }
+            Some(How::Throttle { seconds }) => return Ending::Throttled { seconds: *seconds },
             Some(How::LoseRequest) => return Ending::Cut,
             Some(How::Gone) if !is_watch => {
                 let body = Refusal::expired("The resourceVersion for the provided list is too old.").body();
                 return Ending::Body { status: 410, body, cut_after: None };
             }
             Some(How::Stale(versions)) => {
-                let list = self.with_cluster(|cluster| cluster.stale_list(request, *versions));
-                if let Some(body) = list {
-                    return Ending::Body { status: 200, body, cut_after: None };
+                let stale = self.with_cluster(|cluster| cluster.stale(request, *versions));
+                if let Some(Answer::Body { status, body }) = stale {
+                    return Ending::Body { status, body, cut_after: None };
                 }
             }
-            Some(How::Repeat) => drop(self.handle(request)),
+            Some(How::Repeat) if !is_watch => drop(self.handle(request)),
             Some(
                 How::Delay(_)
                 | How::LoseAnswer
@@ -237,6 +234,7 @@ impl KubeSimulation {
                 | How::Operation(_)
                 | How::SkipEvents(_)
                 | How::EndWatch(_)
+                | How::Repeat
                 | How::Gone,
             )
             | None => {}
@@ -252,9 +250,7 @@ impl KubeSimulation {
                 if fault == Some(&How::Gone) {
                     watch.expire(self.lock().cluster.version());
                 }
-                let skip = if let Some(How::SkipEvents(skip)) = fault { *skip } else { 0 };
-                let end_after = if let Some(How::EndWatch(events)) = fault { Some(*events) } else { None };
-                Ending::Watch { watch: Box::new(watch), skip, end_after }
+                Ending::Watch(Box::new(watch), fault.cloned())
             }
         }
     }
@@ -389,9 +385,18 @@ async fn answer(State(simulation): State<KubeSimulation>, request: axum::extract
             response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(whole.len()));
             response
         }
-        Ending::Watch { watch, skip, end_after } => {
-            let mut response = Response::new(Body::from_stream(stream(simulation, *watch, skip, end_after)));
+        Ending::Watch(watch, fault) => {
+            let mut response = Response::new(Body::from_stream(stream(simulation, *watch, fault.as_ref())));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Ending::Throttled { seconds } => {
+            // As the real server's filters of too many requests answer, with no `Status`.
+            let mut response = Response::new(Body::from("Too many requests, please try again later.\n"));
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
             response
         }
         Ending::Cut => {
@@ -403,12 +408,16 @@ async fn answer(State(simulation): State<KubeSimulation>, request: axum::extract
     }
 }
 
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "an injected fault")
+}
+
 /// These chunks, and then a broken connection.
 fn breaking(chunks: Vec<Vec<u8>>) -> impl futures::Stream<Item = io::Result<Vec<u8>>> {
     let end = async {
         // Whatever is written must have left before the connection breaks.
         tokio::task::yield_now().await;
-        Err(io::Error::new(io::ErrorKind::ConnectionReset, "an injected fault"))
+        Err(broken())
     };
     futures::stream::iter(chunks.into_iter().map(Ok)).chain(futures::stream::once(end))
 }
@@ -423,19 +432,24 @@ fn json_response(status: u16, body: &Value) -> Response {
     response
 }
 
-/// What a watch says from now on, as lines.
+/// What a watch says from now on, as lines, and what a fault makes of it.
 fn stream(
     simulation: KubeSimulation,
     watch: Watch,
-    skip: usize,
-    end_after: Option<usize>,
-) -> impl futures::Stream<Item = io::Result<String>> {
+    fault: Option<&How>,
+) -> impl futures::Stream<Item = io::Result<Vec<u8>>> + use<> {
     struct Listening {
         simulation: KubeSimulation,
         versions: watch::Receiver<u64>,
         watch: Watch,
+        /// Events that are left out.
         skip: usize,
+        /// Events until its end.
         left: Option<usize>,
+        /// How often an event is told.
+        times: usize,
+        /// Bytes until the connection breaks.
+        bytes: Option<usize>,
         deadline: Option<Instant>,
         bookmark_at: Instant,
     }
@@ -444,15 +458,23 @@ fn stream(
         versions: simulation.0.version.subscribe(),
         deadline: watch.timeout_seconds.map(|seconds| now + Duration::from_secs(seconds)),
         bookmark_at: now + BOOKMARK_INTERVAL,
-        left: end_after,
+        skip: if let Some(How::SkipEvents(skip)) = fault { *skip } else { 0 },
+        left: if let Some(How::EndWatch(events)) = fault { Some(*events) } else { None },
+        times: if fault == Some(&How::Repeat) { 2 } else { 1 },
+        bytes: if let Some(How::Truncate(bytes)) = fault { Some(*bytes) } else { None },
         simulation,
         watch,
-        skip,
     };
     futures::stream::unfold(listening, |mut listening| async move {
+        if listening.bytes == Some(0) {
+            // Whatever is written must have left before the connection breaks.
+            tokio::task::yield_now().await;
+            return Some((Err(broken()), listening));
+        }
         loop {
             listening.versions.mark_unchanged();
-            let mut events = listening.simulation.lock().cluster.poll(&mut listening.watch);
+            let watch = &mut listening.watch;
+            let mut events = listening.simulation.with_cluster(|cluster| cluster.poll(watch));
             let skipped = listening.skip.min(events.len());
             events.drain(..skipped);
             listening.skip -= skipped;
@@ -461,8 +483,13 @@ fn stream(
                 *left -= events.len();
             }
             if !events.is_empty() {
-                let lines: Vec<String> = events.iter().map(|event| format!("{event}\n")).collect();
-                return Some((Ok(lines.concat()), listening));
+                let line = |event: &Value| format!("{event}\n").repeat(listening.times).into_bytes();
+                let mut lines: Vec<u8> = events.iter().flat_map(line).collect();
+                if let Some(bytes) = &mut listening.bytes {
+                    lines.truncate(*bytes);
+                    *bytes -= lines.len();
+                }
+                return Some((Ok(lines), listening));
             }
             if listening.watch.has_ended() || listening.left == Some(0) {
                 return None;
@@ -476,7 +503,7 @@ fn stream(
                     listening.bookmark_at += BOOKMARK_INTERVAL;
                     if listening.watch.wants_bookmarks {
                         let line = format!("{}\n", listening.watch.bookmark());
-                        return Some((Ok(line), listening));
+                        return Some((Ok(line.into_bytes()), listening));
                     }
                 }
             }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::apply::after_update;
 use super::cluster::{Cluster, Key, Request};
 use super::kind::Kind;
-use super::list::shown;
+use super::list::whole;
 use super::status::{Refusal, deleted};
 use super::{patch, validate};
 
@@ -49,8 +49,8 @@ fn has_finalizers(object: &Value) -> bool {
 }
 
 /// An object of a request: a map, with metadata, without what only answers have.
-pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
-    let Value::Object(fields) = body else {
+pub(super) fn read(kind: Kind, mut body: Value) -> Result<Value, Refusal> {
+    let Value::Object(fields) = &body else {
         return Err(Refusal::bad_request("the object provided is unrecognized (must be of type Object)"));
     };
     let said = fields.get("kind").and_then(Value::as_str).unwrap_or(kind.name());
@@ -60,14 +60,13 @@ pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
         let message = format!("{said} in version {version:?} cannot be handled as a {}", kind.name());
         return Err(Refusal::bad_request(message));
     }
-    check_types(kind, body)?;
-    let mut object: Map<String, Value> = fields
-        .iter()
-        .filter(|(key, _)| *key != "kind" && *key != "apiVersion")
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
-    let Value::Object(metadata) = metadata else {
+    check_types(kind, &body)?;
+    if let Value::Object(fields) = &mut body {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+        fields.entry("metadata").or_insert_with(|| json!({}));
+    }
+    let Value::Object(metadata) = &mut body["metadata"] else {
         return Err(Refusal::bad_request("the metadata of an object is an object"));
     };
     metadata.remove("managedFields");
@@ -82,7 +81,7 @@ pub(super) fn read(kind: Kind, body: &Value) -> Result<Value, Refusal> {
             metadata.remove(map);
         }
     }
-    Ok(Value::Object(object))
+    Ok(body)
 }
 
 /// Refuses a body whose fields are not of the types that they must be.
@@ -165,8 +164,9 @@ impl Cluster {
         body: &Value,
         is_dry: bool,
     ) -> Result<Value, Refusal> {
-        let created = self.create_object(kind, namespace, read(kind, body)?, Identity::New, is_dry)?;
-        Ok(shown(&Request::default(), kind, &created))
+        let created =
+            self.create_object(kind, namespace, read(kind, body.clone())?, Identity::New, is_dry)?;
+        Ok(whole(kind, &created))
     }
 
     /// Creates an object that was read, as [`Cluster::create`].
@@ -256,11 +256,14 @@ impl Cluster {
         request: &Request,
         is_status: bool,
         is_dry: bool,
-    ) -> Result<Value, Refusal> {
-        let (kind, _, name) = key;
-        let old = self.get(key)?.clone();
+    ) -> Result<(u16, Value), Refusal> {
+        let (kind, namespace, name) = key;
+        let old = self.objects.get(key).cloned();
+        if old.is_none() && (is_status || !kind.is_created_by_put()) {
+            return Err(Refusal::not_found(*kind, name));
+        }
         check_fields(*kind, request, &request.body)?;
-        let new = read(*kind, &request.body)?;
+        let new = read(*kind, request.body.clone())?;
         if text(&new, "/metadata/name") != name {
             let message = format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
@@ -268,19 +271,22 @@ impl Cluster {
             );
             return Err(Refusal::bad_request(message));
         }
-        let uid = text(&new, "/metadata/uid");
-        if !uid.is_empty() && uid != text(&old, "/metadata/uid") {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                text(&old, "/metadata/uid")
-            );
+        let (uid, held) = (text(&new, "/metadata/uid"), old.as_ref().map(|old| text(old, "/metadata/uid")));
+        let held = held.unwrap_or_default();
+        if !uid.is_empty() && uid != held {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {held}");
             return Err(Refusal::precondition(*kind, name, &why));
         }
+        let Some(old) = old else {
+            let namespace = kind.is_namespaced().then_some(namespace.as_str());
+            let created = self.create_object(*kind, namespace, new, Identity::New, is_dry)?;
+            return Ok((201, whole(*kind, &created)));
+        };
         if *kind == Kind::Lease && text(&new, "/metadata/resourceVersion").is_empty() {
             return Err(validate::version_missing(*kind, name));
         }
         let managed = Managed::By(request.parameter("fieldManager"));
-        self.update(key, &old, new, managed, (is_status, is_dry))
+        Ok((200, self.update(key, &old, new, managed, (is_status, is_dry))?))
     }
 
     pub(super) fn patch(
@@ -294,10 +300,10 @@ impl Cluster {
             return self.apply(key, request, is_status, is_dry);
         }
         let old = self.get(key)?.clone();
-        let whole = shown(&Request::default(), key.0, &old);
+        let whole = whole(key.0, &old);
         let patched = patch::apply(&request.content_type, &request.body, whole)?;
         check_fields(key.0, request, &patched)?;
-        let new = read(key.0, &patched)?;
+        let new = read(key.0, patched)?;
         let managed = Managed::By(request.parameter("fieldManager"));
         Ok((200, self.update(key, &old, new, managed, (is_status, is_dry))?))
     }
@@ -359,7 +365,7 @@ impl Cluster {
         } else {
             self.commit(key.clone(), new, false)
         };
-        Ok(shown(&Request::default(), *kind, &result))
+        Ok(whole(*kind, &result))
     }
 
     pub(super) fn delete(&mut self, key: &Key, request: &Request, is_dry: bool) -> Result<Value, Refusal> {
@@ -391,7 +397,7 @@ impl Cluster {
         let is_bound = *kind == Kind::Pod && !text(&old, "/spec/nodeName").is_empty();
         let grace = if is_bound { asked.unwrap_or(GRACE_SECONDS) } else { 0 };
         if is_dry {
-            return Ok(shown(&Request::default(), *kind, &old));
+            return Ok(whole(*kind, &old));
         }
         if *kind == Kind::Namespace {
             return Ok(self.delete_namespace(key, &old));
@@ -403,8 +409,8 @@ impl Cluster {
             }
             let removed = self.remove(key.clone(), last);
             return Ok(match kind {
-                Kind::Pod => shown(&Request::default(), *kind, &removed),
-                Kind::Service => shown(&Request::default(), *kind, &old),
+                Kind::Pod => whole(*kind, &removed),
+                Kind::Service => whole(*kind, &old),
                 Kind::Node | Kind::EndpointSlice | Kind::Event | Kind::Lease | Kind::Namespace => {
                     deleted(*kind, name, &old["metadata"]["uid"])
                 }
@@ -412,10 +418,10 @@ impl Cluster {
         }
         let held = old.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
         if held.is_some_and(|held| held <= grace) {
-            return Ok(shown(&Request::default(), *kind, &old));
+            return Ok(whole(*kind, &old));
         }
         let marked = self.mark(key, &old, grace);
-        Ok(shown(&Request::default(), *kind, &marked))
+        Ok(whole(*kind, &marked))
     }
 
     /// Deletes what a list with the request's selectors would show, and answers with that list.
@@ -456,35 +462,39 @@ impl Cluster {
         let home = (Kind::Namespace, String::new(), namespace);
         if let Some(waiting) = self.objects.get(&home).cloned()
             && waiting.pointer("/metadata/deletionTimestamp").is_some()
-            && self.is_empty(&home.2)
+            && self.inside(&home.2).next().is_none()
         {
             self.commit(home, waiting.as_ref().clone(), true);
         }
         removed
     }
 
-    fn is_empty(&self, namespace: &str) -> bool {
-        !self.objects.keys().any(|(_, within, _)| within == namespace)
+    /// What is in a namespace.
+    fn inside(&self, namespace: &str) -> impl Iterator<Item = &Key> {
+        Kind::ALL.into_iter().filter(|kind| kind.is_namespaced()).flat_map(move |kind| {
+            let from = (kind, namespace.to_owned(), String::new());
+            let keys = self.objects.range(from..).map(|(key, _)| key);
+            keys.take_while(move |(of, within, _)| *of == kind && within == namespace)
+        })
     }
 
     /// A namespace goes when all that is in it has gone.
     fn delete_namespace(&mut self, key: &Key, old: &Arc<Value>) -> Value {
         if old.pointer("/metadata/deletionTimestamp").is_some() {
-            return shown(&Request::default(), Kind::Namespace, old);
+            return whole(Kind::Namespace, old);
         }
         let mut terminating = old.as_ref().clone();
         terminating["status"]["phase"] = json!("Terminating");
         let marked = self.mark(key, &terminating, 0);
-        let inside: Vec<Key> =
-            self.objects.keys().filter(|(_, within, _)| *within == key.2).cloned().collect();
+        let inside: Vec<Key> = self.inside(&key.2).cloned().collect();
         for key in inside {
             // Each exists and has no preconditions.
             let _ = self.delete(&key, &Request::default(), false);
         }
-        if self.is_empty(&key.2) && self.objects.contains_key(key) {
+        if self.inside(&key.2).next().is_none() && self.objects.contains_key(key) {
             self.commit(key.clone(), marked.as_ref().clone(), true);
         }
-        shown(&Request::default(), Kind::Namespace, &marked)
+        whole(Kind::Namespace, &marked)
     }
 
     pub(super) fn bind(&mut self, namespace: String, name: String, body: &Value) -> Result<(), Refusal> {

@@ -254,9 +254,101 @@ fn a_stale_list_is_what_there_was_so_many_versions_ago() {
     }
     let list = request("GET", SERVICES, Value::Null);
     let names = |cluster: &Cluster, versions| {
-        let list = cluster.stale_list(&list, versions).unwrap();
+        let Some(Answer::Body { status: 200, body: list }) = cluster.stale(&list, versions) else { panic!() };
         list["items"].as_array().unwrap().len()
     };
     assert_eq!([0, 1, 2, 99].map(|versions| names(&cluster, versions)), [3, 2, 1, 0]);
-    assert_eq!(cluster.stale_list(&request("GET", &format!("{SERVICES}/a"), Value::Null), 1), None);
+    let b = request("GET", &format!("{SERVICES}/b"), Value::Null);
+    let status = |cluster: &Cluster, versions| match cluster.stale(&b, versions) {
+        Some(Answer::Body { status, .. }) => status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([0, 1, 2].map(|versions| status(&cluster, versions)), [200, 200, 404]);
+    assert_eq!(cluster.stale(&request("GET", "/api/v1", Value::Null), 1), None);
+}
+
+#[test]
+fn a_put_creates_what_there_is_not_where_the_real_server_lets_it() {
+    let mut cluster = cluster();
+    let lease = json!({"metadata": {"name": "x"}, "spec": {"holderIdentity": "me"}});
+    let event = json!({"metadata": {"name": "x"}, "involvedObject": {"namespace": "default"}});
+    let slice = json!({"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": []});
+    let within = |group: &str, resource: &str| format!("{group}/namespaces/default/{resource}/x");
+    let cases = [
+        (within("/api/v1", "services"), service("x"), 201),
+        (within("/api/v1", "events"), event, 201),
+        (within("/apis/coordination.k8s.io/v1", "leases"), lease, 201),
+        (within("/apis/discovery.k8s.io/v1", "endpointslices"), slice, 404),
+        (within("/api/v1", "pods"), pod("x"), 404),
+        ("/api/v1/nodes/x".to_owned(), json!({"metadata": {"name": "x"}}), 404),
+        ("/api/v1/namespaces/x".to_owned(), json!({"metadata": {"name": "x"}}), 404),
+        (within("/api/v1", "services") + "/status", service("y"), 400),
+    ];
+    for (path, mut body, expected) in cases {
+        assert_eq!(send(&mut cluster, "PUT", &path, body.clone()).0, expected, "{path}");
+        assert_eq!(send(&mut cluster, "GET", &path, Value::Null).0, if expected == 404 { 404 } else { 200 });
+        // Whoever names a uid means one that there is.
+        body["metadata"]["uid"] = json!("7d4a2b9e-0000-0000-0000-000000000000");
+        let other = path.replace("/x", "/z");
+        body["metadata"]["name"] = json!("z");
+        let refused = send(&mut cluster, "PUT", &other, body).0;
+        assert_eq!(refused, if expected == 201 { 409 } else { 404 }, "{path}");
+    }
+}
+
+/// The cells of what is there, as a table.
+fn cells(cluster: &mut Cluster, path: &str) -> Vec<Value> {
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let request = Request { accept: accept.to_owned(), ..request("GET", path, Value::Null) };
+    let Answer::Body { status: 200, body } = cluster.handle(&request, Duration::from_secs(90 + 300)) else {
+        panic!("{path}")
+    };
+    assert_eq!((&body["kind"], &body["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
+    let columns = body["columnDefinitions"].as_array().unwrap().len();
+    let rows = body["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["cells"].as_array().unwrap().len() == columns), "{body}");
+    rows.iter().map(|row| row["cells"].clone()).collect()
+}
+
+#[test]
+fn tables_have_the_real_servers_cells() {
+    let mut cluster = cluster();
+    let mut balanced = service("b");
+    balanced["spec"]["type"] = json!("LoadBalancer");
+    balanced["spec"]["clusterIP"] = json!("10.96.0.9");
+    balanced["spec"]["ports"] = json!([{"port": 80, "nodePort": 30080}]);
+    balanced["spec"]["selector"] = json!({"app": "web", "tier": "front"});
+    send(&mut cluster, "POST", SERVICES, balanced);
+    let ports = "80:30080/TCP";
+    let row = json!(["b", "LoadBalancer", "10.96.0.9", "<pending>", ports, "5m", "app=web,tier=front"]);
+    assert_eq!(cells(&mut cluster, SERVICES), [row]);
+    let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}]}}});
+    send(&mut cluster, "PATCH", &format!("{SERVICES}/b/status"), ingress);
+    assert_eq!(cells(&mut cluster, &format!("{SERVICES}/b"))[0][3], "20.0.0.1");
+    send(&mut cluster, "POST", PODS, pod("p"));
+    let none = "<none>";
+    let row = json!(["p", "0/1", "Pending", "0", "5m", none, none, none, none]);
+    assert_eq!(cells(&mut cluster, PODS), [row]);
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}, "status": {
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}], "nodeInfo": {"kubeletVersion": "v1.33.0"},
+        "conditions": [{"type": "Ready", "status": "True"}]}});
+    cluster.load(&json!({"kind": "NodeList", "items": [node]})).unwrap();
+    let node = &cells(&mut cluster, "/api/v1/nodes")[0];
+    assert_eq!(
+        (&node[1], &node[2], &node[4], &node[5], &node[6]),
+        (
+            &json!("Ready,SchedulingDisabled"),
+            &json!(none),
+            &json!("v1.33.0"),
+            &json!("10.0.0.1"),
+            &json!(none)
+        )
+    );
+    let addresses: Vec<Value> = (1..=5).map(|at| json!({"addresses": [format!("10.1.0.{at}")]})).collect();
+    let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": addresses});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    send(&mut cluster, "POST", slices, slice);
+    let row = json!(["s", "IPv4", "80", "10.1.0.1,10.1.0.2,10.1.0.3 + 2 more...", "5m"]);
+    assert_eq!(cells(&mut cluster, slices), [row]);
+    assert_eq!(cells(&mut cluster, "/api/v1/namespaces/default"), [json!(["default", "Active", "6m30s"])]);
 }

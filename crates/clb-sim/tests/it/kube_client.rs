@@ -355,10 +355,9 @@ async fn a_throttled_client_hears_429_in_the_servers_words() {
     let faults = FaultPlan::new(0).with(When::Nth(1), What::verb("GET"), How::Throttle { seconds: 7 });
     let simulation = KubeSimulation::new(KubeConfig { faults, ..KubeConfig::default() });
     let services: Api<Service> = Api::default_namespaced(Client::new(simulation.router(), "default"));
+    // The real server's filters send no `Status`, so that the client makes one up.
     let status = refused(services.get("a").await);
-    assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"));
-    assert_eq!(status.message, "Too many requests, please try again later.");
-    assert_eq!(status.details.unwrap().retry_after_seconds, 7);
+    assert_eq!((status.code, status.message.as_str()), (429, "Too many requests, please try again later."));
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clb_sim::kube::{Answer, Cluster, ClusterConfig, Kind, Request};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn node(name: &str, ip: &str) -> Value {
@@ -170,4 +172,101 @@ fn slices_go_with_their_service() {
     delete(&mut cluster, "/api/v1/namespaces/default/services/web");
     settle(&mut cluster);
     assert_eq!(sizes(&cluster), [0; 0]);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Node(u8),
+    /// A pod with an app and a tier, which it may not have had before.
+    Pod(u8, u8, bool),
+    DeletePod(u8),
+    /// A Service of an app, of any tier or of the front.
+    Service(u8, u8, bool),
+    DeleteService(u8),
+    Round,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        1 => (0..2_u8).prop_map(Step::Node),
+        4 => (0..6_u8, 0..3_u8, any::<bool>()).prop_map(|(name, app, is_front)| Step::Pod(name, app, is_front)),
+        2 => (0..6_u8).prop_map(Step::DeletePod),
+        3 => (0..3_u8, 0..3_u8, any::<bool>()).prop_map(|(name, app, is_front)| Step::Service(name, app, is_front)),
+        1 => (0..3_u8).prop_map(Step::DeleteService),
+        3 => Just(Step::Round),
+    ];
+    vec(step, 1..60)
+}
+
+fn take(cluster: &mut Cluster, step: Step) {
+    let labels = |app: u8, is_front: bool| json!({"app": app.to_string(), "tier": if is_front { "front" } else { "back" }});
+    let mut remove = |resource: &str, name: u8| {
+        let path = format!("/api/v1/namespaces/default/{resource}/x{name}");
+        let request = Request { method: "DELETE".to_owned(), path, ..Request::default() };
+        cluster.handle(&request, Duration::ZERO);
+    };
+    match step {
+        Step::Node(name) => cluster.load(&node(&format!("n{name}"), &format!("10.0.0.{name}"))).unwrap(),
+        Step::Pod(name, app, is_front) => {
+            let name = format!("x{name}");
+            let former = cluster.objects(Kind::Pod).find(|pod| pod["metadata"]["name"] == name.as_str());
+            let mut object = former.cloned().unwrap_or_else(|| pod(&name, 8080));
+            object["kind"] = json!("Pod");
+            object["metadata"]["labels"] = labels(app, is_front);
+            cluster.load(&object).unwrap();
+        }
+        Step::Service(name, app, is_front) => {
+            let mut object = service(json!(8080));
+            object["metadata"]["name"] = json!(format!("x{name}"));
+            object["spec"]["selector"] = labels(app, is_front);
+            if !is_front {
+                object["spec"]["selector"].as_object_mut().unwrap().remove("tier");
+            }
+            cluster.load(&object).unwrap();
+        }
+        Step::DeletePod(name) => remove("pods", name),
+        Step::DeleteService(name) => remove("services", name),
+        Step::Round => cluster.run_controllers(),
+    }
+}
+
+/// Which pods each Service has: in its slices, and by its selector.
+fn had_and_selected(cluster: &Cluster) -> [BTreeSet<(String, String)>; 2] {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let slices = cluster.objects(Kind::EndpointSlice);
+    let had = slices.flat_map(|slice| {
+        let service = text(&slice["metadata"]["labels"]["kubernetes.io/service-name"]);
+        let endpoints = slice["endpoints"].as_array().unwrap().iter();
+        endpoints
+            .map(move |endpoint| (service.clone(), text(&endpoint["targetRef"]["name"])))
+            .collect::<Vec<_>>()
+    });
+    let pods: Vec<&Value> =
+        cluster.objects(Kind::Pod).filter(|pod| pod["status"]["phase"] == "Running").collect();
+    let selected = cluster.objects(Kind::Service).flat_map(|service| {
+        let selector = service["spec"]["selector"].as_object().unwrap();
+        let is_selected =
+            |pod: &&&Value| selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value);
+        let selected = pods.iter().filter(is_selected);
+        selected
+            .map(|pod| (text(&service["metadata"]["name"]), text(&pod["metadata"]["name"])))
+            .collect::<Vec<_>>()
+    });
+    [had.collect(), selected.collect()]
+}
+
+proptest! {
+    #[test]
+    fn looking_at_changes_alone_gives_every_service_its_pods(steps in steps(), history in 1..60_usize) {
+        let mut cluster = Cluster::new(ClusterConfig { history });
+        for step in steps {
+            take(&mut cluster, step);
+        }
+        settle(&mut cluster);
+        let [had, selected] = had_and_selected(&cluster);
+        prop_assert_eq!(had, selected);
+        let running = cluster.objects(Kind::Pod).filter(|pod| pod["status"]["phase"] == "Running").count();
+        let has_node = cluster.objects(Kind::Node).next().is_some();
+        prop_assert_eq!(running, if has_node { cluster.objects(Kind::Pod).count() } else { 0 });
+    }
 }

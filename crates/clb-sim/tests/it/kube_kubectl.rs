@@ -227,3 +227,50 @@ async fn kubectl_sees_what_a_finalizer_holds() {
     kubectl.run(&["patch", "service", "web", "--type=json", "-p", release]);
     assert_eq!(kubectl.run(&["get", "services", "-o", "name"]), "");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_shows_the_columns_that_it_shows_of_a_real_cluster() {
+    let Some(kubectl) = Kubectl::start("kubectl-columns").await else { return };
+    for object in &objects() {
+        kubectl.write(object);
+        kubectl.run(&["apply", "-f", "object.json"]);
+    }
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (kind, columns) in [
+        ("namespaces", "NAME STATUS AGE"),
+        ("nodes", "NAME STATUS ROLES AGE VERSION"),
+        ("pods", "NAME READY STATUS RESTARTS AGE"),
+        ("services", "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE"),
+        ("endpointslices", "NAME ADDRESSTYPE PORTS ENDPOINTS AGE"),
+        ("events", "LAST SEEN TYPE REASON OBJECT MESSAGE"),
+        ("leases", "NAME HOLDER AGE"),
+    ] {
+        let said = kubectl.run(&["get", kind]);
+        assert_eq!(words(said.lines().next().unwrap()), words(columns), "{said}");
+    }
+    let service = kubectl.run(&["get", "service", "web", "--no-headers"]);
+    let [name, kind, _, external, ports, _] = &words(&service)[..] else { panic!("{service}") };
+    assert_eq!([name, kind, external], ["web", "LoadBalancer", "<pending>"]);
+    assert!(ports.starts_with("80:3") && ports.ends_with("/TCP"), "{ports}");
+    let wide = kubectl.run(&["get", "services", "-o", "wide", "-A"]);
+    let columns = "NAMESPACE NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE SELECTOR";
+    assert_eq!(words(wide.lines().next().unwrap()), words(columns));
+    assert_eq!(kubectl.run(&["label", "service", "web", "x=y"]), "service/web labeled\n");
+    assert_eq!(kubectl.run(&["annotate", "service", "web", "x=z"]), "service/web annotated\n");
+    let labelled = kubectl.run(&["get", "services", "-l", "x=y", "--show-labels", "--no-headers"]);
+    assert_eq!(words(&labelled).last().unwrap(), "app=web,x=y");
+    // A watch has the same columns.
+    let mut calls = kubectl.simulator.subscribe();
+    let mut watching =
+        kubectl.command(&["get", "services", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    while calls.recv().await.unwrap().call.verb != "WATCH" {}
+    kubectl.run(&["label", "service", "web", "x-"]);
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = || words(&lines.next().unwrap())[..2].to_vec();
+    assert_eq!(
+        [next(), next(), next()],
+        [["NAME", "TYPE"], ["web", "LoadBalancer"], ["web", "LoadBalancer"]]
+    );
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+}

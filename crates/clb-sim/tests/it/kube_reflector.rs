@@ -39,6 +39,7 @@ fn faults() -> impl Strategy<Value = FaultPlan> {
     let how = prop_oneof![
         (0..4_usize).prop_map(How::EndWatch),
         Just(How::Gone),
+        Just(How::Repeat),
         Just(How::LoseRequest),
         Just(How::LoseAnswer),
         (0..200_usize).prop_map(How::Truncate),

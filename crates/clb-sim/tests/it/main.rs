@@ -16,6 +16,7 @@ mod kube;
 mod kube_apply;
 mod kube_client;
 mod kube_controllers;
+mod kube_faults;
 mod kube_http;
 mod kube_kubectl;
 mod kube_properties;
