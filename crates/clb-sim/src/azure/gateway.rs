@@ -143,7 +143,7 @@ impl Azure {
             return Err(Refusal::bad("ServiceWithOverlayMappingsCannotBeDeleted", message));
         }
         for (name, change) in changes {
-            self.gateway.register(name, change);
+            self.gateway.register(&name, change);
         }
         Ok(())
     }
@@ -213,16 +213,19 @@ impl Gateway {
     }
 
     /// Registers a service, or removes it.
-    fn register(&mut self, name: String, registration: Option<Registration>) {
-        let former = match registration.clone() {
+    fn register(&mut self, name: &str, registration: Option<Registration>) {
+        let name = name.to_owned();
+        let pools = registration.iter().flat_map(|registration| &registration.pools);
+        let pools: Vec<String> = pools.map(|pool| pool.to_ascii_lowercase()).collect();
+        let former = match registration {
             Some(registration) => self.services.insert(name.clone(), registration),
             None => self.services.remove(&name),
         };
         for pool in former.into_iter().flat_map(|former| former.pools) {
             remove(&mut self.users, &pool.to_ascii_lowercase(), &name);
         }
-        for pool in registration.into_iter().flat_map(|registration| registration.pools) {
-            self.users.entry(pool.to_ascii_lowercase()).or_default().insert(name.clone());
+        for pool in pools {
+            self.users.entry(pool).or_default().insert(name.clone());
         }
     }
 
@@ -268,7 +271,7 @@ impl Gateway {
         let service_type = "Outbound".to_owned();
         let nat_gateway = Some(nat_gateway);
         let service = Registration { service_type, is_default: true, nat_gateway, ..Registration::default() };
-        self.register(name.to_owned(), Some(service));
+        self.register(name, Some(service));
     }
 
     pub(super) fn update_address_locations(&mut self, body: &Value) -> Result<(), Refusal> {

@@ -4,7 +4,14 @@ use serde_json::{Map, Value};
 
 /// Adds what is not there, in whatever depth; a list stays as it is.
 pub(crate) fn fill(value: &mut Value, defaults: Value) {
-    let (Some(map), Value::Object(defaults)) = (value.as_object_mut(), defaults) else { return };
+    if let Value::Object(map) = value {
+        fill_object(map, defaults);
+    }
+}
+
+/// The same of what is known to be an object.
+pub(crate) fn fill_object(map: &mut Map<String, Value>, defaults: Value) {
+    let Value::Object(defaults) = defaults else { return };
     for (name, default) in defaults {
         match map.get_mut(&name) {
             Some(given) if !given.is_null() => fill(given, default),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::answer::{Refusal, text};
-use super::json::fill;
+use super::json::fill_object;
 use super::path::{Kind, Scope};
-use super::resources::{Resource, sku};
+use super::resources::Resource;
 use super::state::Azure;
 
 /// What public IPs may be.
@@ -40,22 +40,22 @@ impl Azure {
         properties: &mut Map<String, Value>,
         existing: Option<&Resource>,
     ) -> Result<(), Refusal> {
-        let mut given = Value::Object(std::mem::take(body));
-        fill(&mut given, json!({"sku": {"name": SKUS[0]}}));
-        let sku = sku(&given).to_owned();
-        if let Value::Object(given) = given {
-            *body = given;
-        }
-        if !SKUS.contains(&sku.as_str()) {
+        fill_object(body, json!({"sku": {"name": SKUS[0]}}));
+        let sku = body.get("sku").map(|sku| text(sku, "name")).unwrap_or_default();
+        if !SKUS.contains(&sku) {
             return Err(Refusal::bad("InvalidSku", format!("the SKU of a public IP is {sku:?}")));
         }
-        let mut given = Value::Object(std::mem::take(properties));
-        if sku == SKUS[0] {
-            fill(&mut given, json!({"publicIPAllocationMethod": "Dynamic"}));
+        let by_sku = if sku == SKUS[0] {
+            json!({"publicIPAllocationMethod": "Dynamic"})
         } else {
-            fill(&mut given, json!({"ddosSettings": {"protectionMode": "VirtualNetworkInherited"}}));
-        }
-        fill(&mut given, json!({"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}));
+            json!({"ddosSettings": {"protectionMode": "VirtualNetworkInherited"}})
+        };
+        fill_object(properties, by_sku);
+        fill_object(
+            properties,
+            json!({"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}),
+        );
+        let given = Value::Object(properties.clone());
         let is_static = text(&given, "publicIPAllocationMethod") == "Static";
         if !is_static && sku != SKUS[0] {
             let message = format!("a {sku} public IP must be Static");
@@ -78,9 +78,6 @@ impl Azure {
         let is_ipv6 = version == "IPv6";
         let held = existing.and_then(|existing| existing.property("ipAddress").cloned());
         let waits = existing.map_or(!self.config.public_ips.allocation.is_zero(), |it| !it.is_provisioned());
-        if let Value::Object(given) = given {
-            *properties = given;
-        }
         properties.remove("ipAddress");
         if let Some(address) = held {
             properties.insert("ipAddress".to_owned(), address);

@@ -6,7 +6,7 @@ use super::answer::{Refusal, Request, Response, field, text};
 use super::compute::{check_interface_is_free, stamp_interface};
 use super::json::fill;
 use super::load_balancer::CHILDREN;
-use super::path::{Kind, Provider, Scope, last};
+use super::path::{Kind, Scope, last};
 use super::state::{Azure, Completion, not_found};
 
 /// A resource as it is read.
@@ -127,14 +127,10 @@ impl Azure {
             properties.insert("resourceGuid".to_owned(), guid.unwrap_or_else(|| unique_id(self.counter + 1)));
         }
         body.insert("properties".to_owned(), Value::Object(properties));
-        let mut body = Value::Object(body);
-        if kind.provider() == Provider::Network && kind != Kind::NetworkInterface {
-            fill(&mut body, json!({"sku": {"tier": "Regional"}}));
+        if let Some(sku) = body.get_mut("sku") {
+            fill(sku, json!({"tier": "Regional"}));
         }
-        let mut answer = match body {
-            Value::Object(body) => self.store(kind, &id, body),
-            other => other,
-        };
+        let mut answer = self.store(kind, &id, body);
         let status = if existing.is_some() { 200 } else { 201 };
         if kind == Kind::NetworkInterface {
             return Ok(Response::new(status, answer));
