@@ -389,6 +389,17 @@ async fn two_writers_of_pools_lose_nothing_of_each_other() {
     let world = World::new();
     world.make("uni", "Uniform", 5).await;
     let network = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Network";
+    let pools = json!([{"name": "one"}, {"name": "another"}]);
+    let load_balancer = Request {
+        method: Method::Put,
+        path: format!("{network}/loadBalancers/lb"),
+        query: vec![("api-version".to_owned(), "2025-05-01".to_owned())],
+        if_match: None,
+        body: json!({
+            "location": "eastus", "sku": {"name": "Standard"}, "properties": {"backendAddressPools": pools}
+        }),
+    };
+    assert_eq!(world.simulation.with_azure(|azure| azure.handle(&load_balancer)).status, 201);
     let pool = |name: &str| {
         let id = format!("{network}/loadBalancers/lb/backendAddressPools/{name}");
         id.parse::<clb_vmss::ResourceId>().unwrap()

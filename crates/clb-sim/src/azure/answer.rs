@@ -107,12 +107,12 @@ pub(crate) struct Refusal {
     message: String,
     target: Option<&'static str>,
     /// `None` for an error without any list of details.
-    detail: Option<Option<&'static str>>,
+    details: Option<Vec<(&'static str, String)>>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), target: None, detail: Some(None) }
+        Self { status, code, message: message.into(), target: None, details: Some(Vec::new()) }
     }
 
     /// A request that can never succeed.
@@ -130,14 +130,23 @@ impl Refusal {
         Self::new(501, "NotModelled", format!("the simulator does not model {what}"))
     }
 
-    pub(crate) fn with_detail(mut self, code: &'static str) -> Self {
-        self.detail = Some(Some(code));
+    pub(crate) fn with_detail(mut self, code: &'static str, message: String) -> Self {
+        self.details = Some(vec![(code, message)]);
         self
+    }
+
+    /// One resource names another that is not there.
+    pub(crate) fn missing_reference(missing: &str, user: &str) -> Self {
+        let message = format!(
+            "Resource {missing} referenced by resource {user} was not found. Please make sure that the referenced \
+             resource exists, and that both resources are in the same region."
+        );
+        Self::bad("InvalidResourceReference", message)
     }
 
     /// Without a list of details, as Azure Resource Manager itself and Compute answer.
     pub(crate) fn bare(mut self) -> Self {
-        self.detail = None;
+        self.details = None;
         self
     }
 
@@ -149,15 +158,14 @@ impl Refusal {
 }
 
 impl From<Refusal> for Response {
-    fn from(Refusal { status, code, message, target, detail }: Refusal) -> Self {
+    fn from(Refusal { status, code, message, target, details }: Refusal) -> Self {
         let mut error = json!({"code": code, "message": message});
         if let Some(target) = target {
             error["target"] = json!(target);
         }
-        if let Some(detail) = detail {
-            let details: Vec<Value> =
-                detail.into_iter().map(|code| json!({"code": code, "message": message})).collect();
-            error["details"] = json!(details);
+        if let Some(details) = details {
+            error["details"] =
+                details.iter().map(|(code, message)| json!({"code": code, "message": message})).collect();
         }
         Self::new(status, json!({"error": error}))
     }

@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::answer::{Refusal, field, flag, list, nullable, optional_list, text};
-use super::nat_gateway::DEFAULT_NAT_GATEWAY;
+use super::load_balancer::BEHIND_SERVICE_GATEWAY;
+use super::nat_gateway::{DEFAULT_NAT_GATEWAY, SKU as NAT_GATEWAY_SKU};
 use super::path::Kind;
+use super::resources::Resource;
 use super::state::Azure;
 
 /// Location → address → names of services, in lower case.
@@ -40,6 +42,10 @@ pub(super) struct Gateway {
     /// By name in lower case.
     services: BTreeMap<String, Registration>,
     locations: Locations,
+    /// Service → address → the locations at which the address stands for it: the same as `locations`, the other way round.
+    backing: BTreeMap<String, BTreeMap<IpAddr, BTreeSet<IpAddr>>>,
+    /// Id of a backend pool in lower case → the services that name it.
+    users: BTreeMap<String, BTreeSet<String>>,
     /// Whether it was deleted and not made anew.
     pub(super) is_gone: bool,
 }
@@ -90,53 +96,55 @@ impl Azure {
     }
 
     pub(super) fn update_services(&mut self, body: &Value) -> Result<(), Refusal> {
-        let mut services = self.gateway.services.clone();
-        if update(body, "action")? == Update::Full {
-            services.retain(|name, service| service.is_protected(name));
-        }
-        let mut named = BTreeSet::new();
+        let is_full = update(body, "action")? == Update::Full;
+        let services = &self.gateway.services;
+        let stays = |name: &str, service: &Registration| !is_full || service.is_protected(name);
+        let mut changes: BTreeMap<String, Option<Registration>> = BTreeMap::new();
         for request in list(body, "serviceRequests")? {
             let service = field(request, "service").unwrap_or(&Value::Null);
             let name = text(service, "name").to_ascii_lowercase();
             if name.is_empty() {
                 return Err(Refusal::bad("InvalidParameter", "a service without a name"));
             }
-            if !named.insert(name.clone()) {
+            if changes.contains_key(&name) {
                 return Err(Refusal::bad(
                     "DuplicateServicesInRequest",
                     format!("service {name} stands twice in the request"),
                 ));
             }
-            if flag(request, "isDelete")?.unwrap_or_default() {
-                if services.get(&name).is_some_and(|service| service.is_protected(&name)) {
+            let former = services.get(&name).filter(|former| stays(&name, former));
+            let change = if flag(request, "isDelete")?.unwrap_or_default() {
+                if former.is_some_and(|former| former.is_protected(&name)) {
                     return Err(Refusal::bad(
                         "DefaultServiceCannotBeDeleted",
                         format!("service {name} is the default one"),
                     ));
                 }
-                services.remove(&name);
+                None
             } else {
-                let former = services.get(&name).cloned().unwrap_or_default();
-                let registration = self.registration(&name, service, former)?;
-                services.insert(name, registration);
-            }
+                Some(self.registration(&name, service, former.cloned().unwrap_or_default())?)
+            };
+            changes.insert(name, change);
         }
-        if services.values().filter(|service| service.is_default).count() > 1 {
+        for (name, _) in services.iter().filter(|(name, service)| !stays(name, service)) {
+            changes.entry(name.clone()).or_insert(None);
+        }
+        let unchanged = services.iter().filter(|(name, _)| !changes.contains_key(*name));
+        let after = unchanged.map(|(_, service)| service).chain(changes.values().flatten());
+        if after.filter(|service| service.is_default).count() > 1 {
             return Err(Refusal::bad(
                 "MultipleDefaultServicesNotAllowedInServiceGateway",
                 "there is a default service already",
             ));
         }
-        let names = |service: &String| {
-            self.gateway.locations.values().flat_map(BTreeMap::values).any(|names| names.contains(service))
-        };
-        if let Some(name) =
-            self.gateway.services.keys().find(|&name| !services.contains_key(name) && names(name))
-        {
+        let mut removed = changes.iter().filter(|(_, change)| change.is_none()).map(|(name, _)| name);
+        if let Some(name) = removed.find(|name| self.gateway.backing.contains_key(*name)) {
             let message = format!("Service {name} cannot be deleted since addresses still name it.");
             return Err(Refusal::bad("ServiceWithOverlayMappingsCannotBeDeleted", message));
         }
-        self.gateway.services = services;
+        for (name, change) in changes {
+            self.gateway.register(&name, change);
+        }
         Ok(())
     }
 
@@ -170,12 +178,10 @@ impl Azure {
             registration.virtual_networks.clear();
             for pool in pools {
                 let id = text(pool, "id");
-                let load_balancer = id.to_ascii_lowercase();
-                let load_balancer = load_balancer.split("/backendaddresspools/").next().unwrap_or_default();
-                if !self.resource(Kind::LoadBalancer, load_balancer).is_some_and(|it| it.has_pool(id)) {
-                    let message = format!("Resource {id} referenced by service {name} was not found.");
-                    return Err(Refusal::bad("InvalidResourceReference", message));
-                }
+                let Some(load_balancer) = self.load_balancer_with(id) else {
+                    return Err(Refusal::missing_reference(id, &format!("service {name}")));
+                };
+                check_sku(load_balancer, BEHIND_SERVICE_GATEWAY)?;
                 let network =
                     field(pool, "properties").and_then(|properties| field(properties, "virtualNetwork"));
                 registration.pools.push(id.to_owned());
@@ -185,12 +191,12 @@ impl Azure {
         match nullable(properties, "publicNatGatewayId") {
             None => {}
             Some(Value::Null) => registration.nat_gateway = None,
-            Some(Value::String(id)) if self.resource(Kind::NatGateway, id).is_some() => {
-                registration.nat_gateway = Some(id.clone());
-            }
             Some(Value::String(id)) => {
-                let message = format!("Resource {id} referenced by service {name} was not found.");
-                return Err(Refusal::bad("InvalidResourceReference", message));
+                let Some(nat_gateway) = self.resource(Kind::NatGateway, id) else {
+                    return Err(Refusal::missing_reference(id, &format!("service {name}")));
+                };
+                check_sku(nat_gateway, NAT_GATEWAY_SKU)?;
+                registration.nat_gateway = Some(id.clone());
             }
             Some(other) => {
                 return Err(Refusal::malformed(format!("publicNatGatewayId of {name} is {other}")));
@@ -206,9 +212,51 @@ impl Gateway {
         Self { is_gone: true, ..Self::default() }
     }
 
+    /// Registers a service, or removes it.
+    fn register(&mut self, name: &str, registration: Option<Registration>) {
+        let name = name.to_owned();
+        let pools = registration.iter().flat_map(|registration| &registration.pools);
+        let pools: Vec<String> = pools.map(|pool| pool.to_ascii_lowercase()).collect();
+        let former = match registration {
+            Some(registration) => self.services.insert(name.clone(), registration),
+            None => self.services.remove(&name),
+        };
+        for pool in former.into_iter().flat_map(|former| former.pools) {
+            remove(&mut self.users, &pool.to_ascii_lowercase(), &name);
+        }
+        for pool in pools {
+            self.users.entry(pool).or_default().insert(name.clone());
+        }
+    }
+
+    /// The registered services that name this backend pool.
+    fn users(&self, pool: &str) -> impl Iterator<Item = &String> {
+        self.users.get(&pool.to_ascii_lowercase()).into_iter().flatten()
+    }
+
     /// Whether a registered service names this backend pool.
     pub(super) fn references(&self, pool: &str) -> bool {
-        self.services.values().flat_map(|service| &service.pools).any(|id| id.eq_ignore_ascii_case(pool))
+        self.users(pool).next().is_some()
+    }
+
+    /// The virtual network that is said to be that of a backend pool.
+    pub(super) fn virtual_network_of(&self, pool: &str) -> Option<&Value> {
+        let user = self.services.get(self.users(pool).next()?)?;
+        let mut pools = user.pools.iter().zip(&user.virtual_networks);
+        let (_, network) = pools.find(|(named, _)| named.eq_ignore_ascii_case(pool))?;
+        Some(network).filter(|network| !network.is_null())
+    }
+
+    /// The pods that stand behind a backend pool, by the services that name it, each with the lowest of its locations.
+    pub(super) fn pods_of(&self, pool: &str) -> BTreeMap<IpAddr, IpAddr> {
+        let mut pods: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
+        for (address, locations) in self.users(pool).filter_map(|name| self.backing.get(name)).flatten() {
+            for location in locations {
+                let lowest = pods.entry(*address).or_insert(*location);
+                *lowest = (*lowest).min(*location);
+            }
+        }
+        pods
     }
 
     /// A registered service that names this NAT gateway.
@@ -223,43 +271,64 @@ impl Gateway {
         let service_type = "Outbound".to_owned();
         let nat_gateway = Some(nat_gateway);
         let service = Registration { service_type, is_default: true, nat_gateway, ..Registration::default() };
-        self.services.insert(name.to_owned(), service);
+        self.register(name, Some(service));
     }
 
     pub(super) fn update_address_locations(&mut self, body: &Value) -> Result<(), Refusal> {
         let scope = update(body, "action")?;
-        let mut locations = self.locations.clone();
-        let mut named = BTreeSet::new();
+        let mut entries = BTreeMap::new();
         for entry in list(body, "addressLocations")? {
             let location = ip(text(entry, "addressLocation"))?;
-            if !named.insert(location) {
+            if entries.contains_key(&location) {
                 return Err(Refusal::bad(
                     "DuplicateLocationsInRequest",
                     format!("location {location} stands twice in the request"),
                 ));
             }
             let action = update(entry, "addressUpdateAction")?;
-            let addresses = self.addresses(location, entry)?;
-            if action == Update::Full || addresses.is_empty() {
-                locations.remove(&location);
-            }
-            let held = locations.entry(location).or_default();
-            for (address, services) in addresses {
-                if services.is_empty() {
-                    held.remove(&address);
-                } else {
-                    held.insert(address, services);
-                }
-            }
-            if held.is_empty() {
-                locations.remove(&location);
-            }
+            entries.insert(location, (action, self.addresses(location, entry)?));
         }
         if scope == Update::Full {
-            locations.retain(|location, _| named.contains(location));
+            for location in self.locations.keys() {
+                entries.entry(*location).or_insert_with(|| (Update::Full, BTreeMap::new()));
+            }
         }
-        self.locations = locations;
+        for (location, (action, addresses)) in entries {
+            if action == Update::Full || addresses.is_empty() {
+                let held = self.locations.get(&location).into_iter().flat_map(BTreeMap::keys);
+                let gone: Vec<IpAddr> =
+                    held.filter(|address| !addresses.contains_key(*address)).copied().collect();
+                for address in gone {
+                    self.set_services(location, address, BTreeSet::new());
+                }
+            }
+            for (address, services) in addresses {
+                self.set_services(location, address, services);
+            }
+        }
         Ok(())
+    }
+
+    /// Writes which services an address at a location backs.
+    fn set_services(&mut self, location: IpAddr, address: IpAddr, services: BTreeSet<String>) {
+        let held = self.locations.entry(location).or_default();
+        let former = held.remove(&address).unwrap_or_default();
+        for name in former.difference(&services) {
+            let Some(backed) = self.backing.get_mut(name) else { continue };
+            remove(backed, &address, &location);
+            if backed.is_empty() {
+                self.backing.remove(name);
+            }
+        }
+        for name in services.difference(&former) {
+            self.backing.entry(name.clone()).or_default().entry(address).or_default().insert(location);
+        }
+        if !services.is_empty() {
+            held.insert(address, services);
+        }
+        if held.is_empty() {
+            self.locations.remove(&location);
+        }
     }
 
     /// The addresses that an entry lists, each with the services it names.
@@ -324,4 +393,23 @@ impl Gateway {
 fn ip(text: &str) -> Result<IpAddr, Refusal> {
     let bad = |_| Refusal::bad("InvalidAddress", format!("{text:?} is not an IP address"));
     text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(bad)
+}
+
+/// Removes a value of a set, and the set with its last one.
+fn remove<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    let Some(set) = sets.get_mut(key) else { return };
+    set.remove(value);
+    if set.is_empty() {
+        sets.remove(key);
+    }
+}
+
+/// Refuses what a service may not stand behind.
+fn check_sku(resource: &Resource, wanted: &str) -> Result<(), Refusal> {
+    let (id, sku) = (resource.id(), resource.sku());
+    if sku == wanted {
+        return Ok(());
+    }
+    let message = format!("the SKU of {id} is {sku:?}; behind a service gateway it is exactly {wanted:?}");
+    Err(Refusal::bad("InvalidSku", message))
 }

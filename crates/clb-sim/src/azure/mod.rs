@@ -7,6 +7,7 @@
 mod answer;
 mod compute;
 mod gateway;
+mod json;
 mod load_balancer;
 mod nat_gateway;
 mod operation;
@@ -22,5 +23,6 @@ pub use answer::{Method, Request, Response};
 pub use compute::{ComputeConfig, MachineStatus, Power, Subnet};
 pub use gateway::{Locations, Registration};
 pub use operation::OperationShape;
+pub use public_ip::PublicIpConfig;
 pub use state::{Azure, AzureConfig, Completion, ResourceGroup};
 pub use view::{Egress, Ingress};

@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::answer::{Refusal, nullable, optional_list, text};
+use super::json::fill;
 use super::path::{Kind, Scope};
-use super::resources::{Resource, sku};
+use super::resources::{Resource, sku, unique_id};
 use super::state::Azure;
 
 /// The cluster's own outbound service and its NAT gateway, which nobody may remove.
 pub(super) const DEFAULT_NAT_GATEWAY: &str = "default-natgw";
-/// What a NAT gateway behind a ServiceGateway must be.
-const SKU: &str = "StandardV2";
+/// What a NAT gateway may be, and behind a ServiceGateway must be.
+const SKUS: [&str; 2] = ["Standard", SKU];
+pub(super) const SKU: &str = "StandardV2";
 /// The lists of public IPs, each with the version that they have.
 const PUBLIC_IPS: [(&str, &str); 2] = [("publicIpAddresses", "IPv4"), ("publicIpAddressesV6", "IPv6")];
 /// The fields that stay as they were where a PUT does not have them.
@@ -60,9 +62,8 @@ impl Azure {
         existing: Option<&Resource>,
     ) -> Result<(), Refusal> {
         let sku = sku(body);
-        if sku != SKU {
-            let message = format!("the SKU of {id} is {sku:?}; behind a service gateway it is {SKU:?}");
-            return Err(Refusal::bad("InvalidSku", message));
+        if !SKUS.contains(&sku) {
+            return Err(Refusal::bad("InvalidSku", format!("the SKU of {id} is {sku:?}")));
         }
         let mut given = Value::Object(std::mem::take(properties));
         for name in KEPT {
@@ -72,12 +73,17 @@ impl Azure {
             }
         }
         for (list, version) in PUBLIC_IPS {
-            self.check_public_ips(id, optional_list(&given, list)?.unwrap_or_default(), version)?;
+            self.check_public_ips(id, sku, optional_list(&given, list)?.unwrap_or_default(), version)?;
         }
         match nullable(&given, "serviceGateway") {
             None | Some(Value::Null) => {}
+            Some(_) if sku != SKU => {
+                let message = format!("the SKU of {id} is {sku:?}; behind a service gateway it is {SKU:?}");
+                return Err(Refusal::bad("InvalidSku", message));
+            }
             Some(reference) => self.check_tie(id, text(reference, "id"))?,
         }
+        fill(&mut given, json!({"idleTimeoutInMinutes": 4, "type": "Public"}));
         if let Value::Object(given) = given {
             *properties = given;
         }
@@ -85,19 +91,23 @@ impl Azure {
         Ok(())
     }
 
-    fn check_public_ips(&self, id: &str, references: &[Value], version: &str) -> Result<(), Refusal> {
+    fn check_public_ips(
+        &self,
+        id: &str,
+        sku: &str,
+        references: &[Value],
+        version: &str,
+    ) -> Result<(), Refusal> {
         let mut seen = BTreeSet::new();
         for reference in references {
             let public_ip = text(reference, "id");
-            let Some(resource) = self.resource(Kind::PublicIp, public_ip) else {
-                let message = format!("Resource {public_ip:?} referenced by resource {id} was not found.");
-                return Err(Refusal::bad("InvalidResourceReference", message));
-            };
+            self.check_public_ip_of(id, sku, public_ip)?;
             if !seen.insert(public_ip.to_ascii_lowercase()) {
                 return Err(Refusal::malformed(format!("{id} names {public_ip} twice")));
             }
-            let actual =
-                resource.property("publicIPAddressVersion").and_then(Value::as_str).unwrap_or_default();
+            let held = self.resource(Kind::PublicIp, public_ip);
+            let held = held.and_then(|held| held.property("publicIPAddressVersion")?.as_str());
+            let actual = held.unwrap_or_default();
             if actual != version {
                 let message = format!("{public_ip} is {actual}, and stands in the {version} list of {id}");
                 return Err(Refusal::bad("NatGatewayPublicIpVersionMismatch", message));
@@ -119,8 +129,7 @@ impl Azure {
         if self.is_service_gateway(service_gateway) {
             return Ok(());
         }
-        let message = format!("Resource {service_gateway:?} referenced by resource {id} was not found.");
-        Err(Refusal::bad("InvalidResourceReference", message))
+        Err(Refusal::missing_reference(service_gateway, id))
     }
 
     /// Refuses to delete a NAT gateway that a registered service names, or that names the ServiceGateway.
@@ -140,22 +149,27 @@ impl Azure {
     /// What a cluster has before anybody asks for anything: a public IP, a NAT gateway and the default outbound service.
     pub(super) fn add_default_outbound(&mut self, scope: Scope<'_>) {
         let body = |properties: Value| {
-            let fields =
-                [("location", json!("eastus")), ("sku", json!({"name": SKU})), ("properties", properties)];
+            let fields = [
+                ("location", json!("eastus")),
+                ("sku", json!({"name": SKU, "tier": "Regional"})),
+                ("properties", properties),
+            ];
             fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>()
         };
         let address = self.allocate(false);
         let public_ip = scope.id(Kind::PublicIp, &format!("{DEFAULT_NAT_GATEWAY}-pip"));
         let properties = json!({
             "publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", "ipAddress": address,
-            "provisioningState": "Succeeded"
+            "idleTimeoutInMinutes": 4, "ipTags": [], "provisioningState": "Succeeded",
+            "ddosSettings": {"protectionMode": "VirtualNetworkInherited"}, "resourceGuid": unique_id(self.counter)
         });
         self.store(Kind::PublicIp, &public_ip, body(properties));
         let nat_gateway = scope.id(Kind::NatGateway, DEFAULT_NAT_GATEWAY);
         let service_gateway = scope.id(Kind::ServiceGateway, &self.config.service_gateway);
         let properties = json!({
             "publicIpAddresses": [{"id": public_ip}], "serviceGateway": {"id": service_gateway},
-            "provisioningState": "Succeeded"
+            "idleTimeoutInMinutes": 4, "type": "Public", "provisioningState": "Succeeded",
+            "resourceGuid": unique_id(self.counter)
         });
         self.store(Kind::NatGateway, &nat_gateway, body(properties));
         self.gateway.add_default_outbound(DEFAULT_NAT_GATEWAY, nat_gateway);

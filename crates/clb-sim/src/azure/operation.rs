@@ -152,7 +152,7 @@ impl Azure {
     pub(super) fn operation_until(&mut self, request: &Request, until: Duration) -> OperationPaths {
         let operation = self.operation(request);
         let polls = match self.config.completion {
-            Completion::Immediate => 0,
+            Completion::Immediate | Completion::Recorded => 0,
             Completion::Polled => 1,
         };
         let running = Running { started: self.now, until, polls: Some(polls), end: End::Succeeded };

@@ -103,8 +103,8 @@ impl Kind {
     /// Whether it has parts or actions.
     fn has_parts(self) -> bool {
         match self {
-            Self::ServiceGateway | Self::ScaleSet | Self::VirtualMachine => true,
-            Self::PublicIp | Self::LoadBalancer | Self::NatGateway | Self::NetworkInterface => false,
+            Self::LoadBalancer | Self::ServiceGateway | Self::ScaleSet | Self::VirtualMachine => true,
+            Self::PublicIp | Self::NatGateway | Self::NetworkInterface => false,
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
             at("network/virtualMachines/a"),
             at("compute/loadBalancers/a"),
             at("storage/loadBalancers/a"),
-            at("network/loadBalancers/a/probes"),
+            at("network/natGateways/a/probes"),
             at("network/loadBalancers//a"),
             "/subscriptions".to_owned(),
             "/".to_owned(),

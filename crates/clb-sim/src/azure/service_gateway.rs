@@ -42,11 +42,12 @@ impl Azure {
 
     /// The ServiceGateways of a group.
     pub(super) fn service_gateways(&self, scope: Scope<'_>) -> Vec<Value> {
-        let mut all = self.below(Kind::ServiceGateway, &scope.id(Kind::ServiceGateway, ""));
+        let all = self.below(Kind::ServiceGateway, &scope.id(Kind::ServiceGateway, ""));
+        let mut all: Vec<Value> = all.map(|one| self.shown(Kind::ServiceGateway, one)).collect();
         let name = &self.config.service_gateway;
         let is_stored = self.resource(Kind::ServiceGateway, &scope.id(Kind::ServiceGateway, name)).is_some();
         if !is_stored && self.holds_services(name) {
-            all.push(self.provisioned(scope).body());
+            all.push(self.shown(Kind::ServiceGateway, &self.provisioned(scope)));
         }
         all
     }

@@ -1,17 +1,19 @@
 //! Everything there is, and which request goes where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::answer::{Method, Refusal, Request, Response};
+use super::answer::{Method, Refusal, Request, Response, text};
 use super::compute::{Compute, ComputeConfig};
 use super::gateway::Gateway;
+use super::load_balancer::{part_not_found, parts_of};
 use super::operation::Operations;
 use super::path::{Kind, Provider, Scope, Target, parse};
-use super::resources::Resource;
+use super::public_ip::PublicIpConfig;
+use super::resources::{Resource, parent_not_found};
 
 /// Settings of an [`Azure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct AzureConfig {
     /// The resource groups that there are; what is asked about others is refused with 404 `ResourceGroupNotFound`. `None`,
     /// the default, for any.
     pub resource_groups: Option<Vec<ResourceGroup>>,
+    /// When public IPs get their addresses, and how many there may be.
+    pub public_ips: PublicIpConfig,
     /// Scale sets and machines.
     pub compute: ComputeConfig,
     /// The time of day at the start, since 1970. Default 0: what is simulated does not depend on when.
@@ -51,13 +55,14 @@ impl Default for AzureConfig {
             completion: Completion::Immediate,
             default_outbound: None,
             resource_groups: None,
+            public_ips: PublicIpConfig::default(),
             compute: ComputeConfig::default(),
             epoch: Duration::ZERO,
         }
     }
 }
 
-/// How writes of single resources are answered. Either way they take effect at once.
+/// How writes of single resources are answered. In any case they take effect at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// A PUT says `Succeeded` in its body, although it carries the header of a long-running operation; a DELETE is done.
@@ -65,6 +70,9 @@ pub enum Completion {
     /// A PUT says `Updating`, and a DELETE 202; the operation is `InProgress` at its first poll and `Succeeded` at its
     /// second.
     Polled,
+    /// As recorded traffic has it: a PUT that makes something other than a load balancer says `Updating`, any other one
+    /// `Succeeded`, and a DELETE 202; the operation has succeeded at its first poll.
+    Recorded,
 }
 
 /// Since this api-version, both actions on the ServiceGateway are described as plain synchronous ones.
@@ -77,6 +85,8 @@ pub struct Azure {
     /// By kind and id in lower case.
     pub(super) resources: BTreeMap<(Kind, String), Resource>,
     pub(super) gateway: Gateway,
+    /// The public IPs that still wait for their addresses, by when they get them.
+    pub(super) unprovisioned: BTreeSet<(Duration, String)>,
     pub(super) operations: Operations,
     pub(super) compute: Compute,
     /// How long it has been there.
@@ -95,6 +105,7 @@ impl Azure {
             config,
             resources: BTreeMap::new(),
             gateway: Gateway::default(),
+            unprovisioned: BTreeSet::new(),
             operations: Operations::default(),
             compute,
             now: Duration::ZERO,
@@ -109,6 +120,7 @@ impl Azure {
     /// Lets time pass until it is `now`, since the start: what takes time and is due is done. Time does not go back.
     pub fn advance_to(&mut self, now: Duration) {
         self.now = self.now.max(now);
+        self.provision_public_ips();
         self.settle();
     }
 
@@ -159,12 +171,18 @@ impl Azure {
                 self.settle();
                 answer
             }
-            Target::Collection { scope, kind } if is_read => self.page(request, self.collection(scope, kind)),
+            Target::Collection { scope, kind: Kind::ServiceGateway } if is_read => {
+                self.page(request, self.service_gateways(scope))
+            }
+            Target::Collection { scope, kind } if is_read => {
+                self.page_of(request, self.below(kind, &scope.id(kind, "")), |item| self.shown(kind, item))
+            }
             Target::Subscription { subscription, kind: Kind::ServiceGateway } if is_read => {
                 self.page(request, self.all_service_gateways(subscription))
             }
             Target::Subscription { subscription, kind } if is_read => {
-                self.page(request, self.below(kind, &format!("/subscriptions/{subscription}/")))
+                let prefix = format!("/subscriptions/{subscription}/");
+                self.page_of(request, self.below(kind, &prefix), |item| self.shown(kind, item))
             }
             Target::Operation { .. }
             | Target::OperationResult { .. }
@@ -181,6 +199,24 @@ impl Azure {
                 Method::Patch => self.update_tags(request, scope, kind, name),
                 Method::Get | Method::Post | Method::Other(_) => Err(not_modelled()),
             },
+            Target::Below { scope, kind: Kind::LoadBalancer, name, parts } => {
+                let missing = || parent_not_found(scope, Kind::LoadBalancer, name, parts[0]);
+                let load_balancer = self.existing(scope, Kind::LoadBalancer, name).ok_or_else(missing)?;
+                let body = self.shown(Kind::LoadBalancer, &load_balancer);
+                match parts[..] {
+                    [kind] if is_read => {
+                        let parts = parts_of(&body, kind).ok_or_else(not_modelled)?;
+                        self.page_of(request, parts, Value::clone)
+                    }
+                    [kind, name] if is_read => {
+                        let mut parts = parts_of(&body, kind).ok_or_else(not_modelled)?.iter();
+                        let part = parts.find(|part| text(part, "name").eq_ignore_ascii_case(name));
+                        let part = part.ok_or_else(|| part_not_found(&request.path))?;
+                        Ok(Response::new(200, part.clone()).with_header("etag", text(part, "etag")))
+                    }
+                    [..] => Err(not_modelled()),
+                }
+            }
             Target::Below { scope, name, parts, .. } if !self.holds_services(name) => {
                 let is_part = ["services", "addressLocations"]
                     .iter()
@@ -223,22 +259,12 @@ impl Azure {
         Err(Refusal::new(404, "ResourceGroupNotFound", message).bare())
     }
 
-    fn collection(&self, scope: Scope<'_>, kind: Kind) -> Vec<Value> {
-        if kind == Kind::ServiceGateway {
-            return self.service_gateways(scope);
-        }
-        self.below(kind, &scope.id(kind, ""))
-    }
-
     /// The resources of a kind whose ids begin like this.
-    pub(super) fn below(&self, kind: Kind, prefix: &str) -> Vec<Value> {
+    pub(super) fn below(&self, kind: Kind, prefix: &str) -> impl Iterator<Item = &Resource> + use<'_> {
         let prefix = prefix.to_ascii_lowercase();
         let first = (kind, prefix.clone());
         let items = self.resources.range(first..);
-        items
-            .take_while(|((of, id), _)| *of == kind && id.starts_with(&prefix))
-            .map(|(_, item)| item.body())
-            .collect()
+        items.take_while(move |((of, id), _)| *of == kind && id.starts_with(&prefix)).map(|(_, item)| item)
     }
 
     /// NRP answers both actions on the ServiceGateway with 200, and stamps the headers of a long-running operation on it

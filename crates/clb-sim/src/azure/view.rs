@@ -56,24 +56,9 @@ impl Azure {
             Some(Ingress {
                 load_balancer: name(load_balancer.id()).to_owned(),
                 backend_port: backend_port.and_then(|port| u16::try_from(port).ok())?,
-                pods: self.pods_of(pool),
+                pods: self.gateway.pods_of(pool),
             })
         })
-    }
-
-    /// The pods that stand behind a backend pool, by the services that name it.
-    fn pods_of(&self, pool: &str) -> BTreeMap<IpAddr, IpAddr> {
-        let names_it =
-            |service: &Registration| service.pools.iter().any(|named| named.eq_ignore_ascii_case(pool));
-        let mut pods = BTreeMap::new();
-        for (location, addresses) in self.locations() {
-            for (address, services) in addresses {
-                if services.iter().filter_map(|name| self.services().get(name)).any(names_it) {
-                    pods.entry(*address).or_insert(*location);
-                }
-            }
-        }
-        pods
     }
 
     /// How connections leave that the pod with this address opens: by the NAT gateways of the outbound services that it

@@ -209,7 +209,7 @@ fn what_is_not_modelled_is_refused_and_named() {
     for (method, path) in [
         ("POST", format!("{}/convertToSinglePlacementGroup", set_path("set"))),
         ("GET", format!("{}/extensions", set_path("set"))),
-        ("GET", format!("{}/virtualMachines", set_path("flex"))),
+        ("GET", format!("{}/virtualMachines/0", set_path("flex"))),
         ("PATCH", instance_path("set", 0)),
         ("GET", format!("{}/networkInterfaces/nic/ipConfigurations", instance_path("set", 0))),
         ("POST", set_path("set")),

@@ -36,6 +36,7 @@ fn members_are_virtual_machines_with_interfaces_of_their_own() {
     world.ok(put(&set_path("other"), flexible(1)));
     let found = members(&mut world, "FLEX");
     assert_eq!(found.len(), 2);
+    assert_eq!(world.ok(get(&format!("{}/virtualMachines", set_path("flex"))))["value"], json!(found));
     let name = found[0]["name"].as_str().unwrap();
     assert!(name.starts_with("Flex_") && name.len() == 13, "{name}");
     let suffix = name.strip_prefix("Flex_").unwrap();

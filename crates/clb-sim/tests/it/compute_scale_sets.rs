@@ -141,9 +141,9 @@ fn a_write_that_changes_nothing_leaves_the_version() {
 
 #[test]
 fn an_instance_joins_a_pool_and_gives_its_scale_set_a_new_version() {
-    let mut world = World::empty();
+    let mut world = stocked();
     world.ok(put(&set_path("set"), uniform(2)));
-    let body = json!({"properties": {"networkProfileConfiguration": pool("/pool")}});
+    let body = json!({"properties": {"networkProfileConfiguration": pool(&pool_id("a"))}});
     let answer = world.0.handle(&if_match("\"1\"", put(&instance_path("set", 1), body)));
     assert_eq!((answer.status, header(&answer, "etag")), (200, Some("\"2\"")));
     assert_eq!(answer.body["properties"]["provisioningState"], "Updating");
@@ -153,7 +153,7 @@ fn an_instance_joins_a_pool_and_gives_its_scale_set_a_new_version() {
     assert_eq!(instance["properties"]["modelDefinitionApplied"], "VirtualMachine");
     let interface = world.ok(get(&format!("{}/networkInterfaces/NIC", instance_path("set", 1))));
     let ip = &interface["properties"]["ipConfigurations"][0]["properties"];
-    assert_eq!(ip["loadBalancerBackendAddressPools"], json!([{"id": "/pool"}]));
+    assert_eq!(ip["loadBalancerBackendAddressPools"], json!([{"id": pool_id("a")}]));
     assert_eq!(ip["privateIPAddress"], "10.224.0.5");
 }
 
@@ -186,13 +186,13 @@ fn another_version_than_the_one_that_is_there_is_refused_in_azures_words() {
 
 #[test]
 fn of_many_writers_with_one_version_one_wins_each_time() {
-    let mut world = World::empty();
+    let mut world = stocked();
     world.ok(put(&set_path("set"), uniform(8)));
     let mut wins = 0;
     for round in 0..50_u64 {
         let (set, instances) = etags(&mut world, "set", 8);
         // All read the scale set; whoever writes an instance spoils it for those who write the set.
-        let body = json!({"properties": {"networkProfileConfiguration": pool(&format!("/pool{round}"))}});
+        let body = json!({"properties": {"networkProfileConfiguration": pool(&pool_id(["a", "b"][(round / 8 % 2) as usize]))}});
         let number = round % 8;
         let first = if_match(&instances[number as usize], put(&instance_path("set", number), body.clone()));
         assert_eq!(world.0.handle(&first).status, 200);
@@ -257,9 +257,9 @@ fn what_cannot_be_a_scale_set_is_refused() {
 
 #[test]
 fn instances_have_the_model_they_were_made_from_until_they_are_upgraded_or_reimaged() {
-    let mut world = World::empty();
+    let mut world = stocked();
     world.ok(put(&set_path("set"), uniform(3)));
-    let model = json!({"properties": {"virtualMachineProfile": {"networkProfile": pool("/new")}}});
+    let model = json!({"properties": {"virtualMachineProfile": {"networkProfile": pool(&pool_id("a"))}}});
     world.ok(patch(&set_path("set"), model));
     world.ok(patch(&set_path("set"), json!({"sku": {"capacity": 4}})));
     let list = format!("{}/virtualMachines", set_path("set"));
@@ -273,14 +273,14 @@ fn instances_have_the_model_they_were_made_from_until_they_are_upgraded_or_reima
     assert_eq!(latest(&mut world), [true; 4]);
     let pools = "/properties/ipConfigurations/0/properties/loadBalancerBackendAddressPools";
     let interfaces = format!("{}/networkInterfaces", set_path("set"));
-    assert_eq!(world.each(&interfaces, pools), vec![json!([{"id": "/new"}]); 4]);
+    assert_eq!(world.each(&interfaces, pools), vec![json!([{"id": pool_id("a")}]); 4]);
     // With an automatic policy a new model reaches all.
     let model = json!({"properties": {
-        "upgradePolicy": {"mode": "Automatic"}, "virtualMachineProfile": {"networkProfile": pool("/newer")}
+        "upgradePolicy": {"mode": "Automatic"}, "virtualMachineProfile": {"networkProfile": pool(&pool_id("b"))}
     }});
     world.ok(patch(&set_path("set"), model));
     assert_eq!(latest(&mut world), [true; 4]);
-    assert_eq!(world.each(&interfaces, pools), vec![json!([{"id": "/newer"}]); 4]);
+    assert_eq!(world.each(&interfaces, pools), vec![json!([{"id": pool_id("b")}]); 4]);
 }
 
 #[test]
@@ -373,5 +373,27 @@ fn operations_are_computes_own() {
         assert!(location.starts_with(place) && location.contains("monitor=true"), "{location}");
         let statuses: Vec<u16> = (0..2).map(|_| world.0.handle(&follow(location)).status).collect();
         assert_eq!(statuses, if completion == Completion::Polled { [202, 204] } else { [204, 204] });
+    }
+}
+
+#[test]
+fn a_pool_that_is_not_there_is_refused_whoever_names_it() {
+    let mut world = stocked();
+    world.ok(put(&set_path("set"), uniform(1)));
+    let missing = || pool(&pool_id("none"));
+    let mut other = uniform(1);
+    other["properties"]["virtualMachineProfile"]["networkProfile"] = missing();
+    let model = json!({"properties": {"virtualMachineProfile": {"networkProfile": missing()}}});
+    let interface = missing()["networkInterfaceConfigurations"][0]["properties"].take();
+    for request in [
+        put(&set_path("other"), other),
+        patch(&set_path("set"), model),
+        put(&instance_path("set", 0), json!({"properties": {"networkProfileConfiguration": missing()}})),
+        put(
+            &format!("{NETWORK}/networkInterfaces/nic"),
+            json!({"location": "eastus", "properties": interface}),
+        ),
+    ] {
+        assert_eq!(world.refused(request.clone()), bad("InvalidResourceReference"), "{request:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::compute::header;
 use crate::support::*;
 
 /// An Azure with the public IPs of `a` and `b`.
@@ -37,16 +38,127 @@ fn a_load_balancer_is_read_as_it_was_written_with_ids_for_its_children() {
     expected["etag"] = json!("W/\"00000007\"");
     let properties = &mut expected["properties"];
     properties["provisioningState"] = json!("Succeeded");
-    for (kind, at, name) in [
-        ("frontendIPConfigurations", 0, "frontend"),
-        ("backendAddressPools", 0, "a"),
-        ("loadBalancingRules", 0, "rule-tcp-80"),
-        ("loadBalancingRules", 1, "rule-udp-53"),
-    ] {
-        properties[kind][at]["id"] = json!(format!("{}/{kind}/{name}", load_balancer_path("a")));
+    properties["resourceGuid"] = json!("00000000-0000-4000-8000-000000000007");
+    for none in ["probes", "inboundNatRules", "inboundNatPools", "outboundRules"] {
+        properties[none] = json!([]);
     }
+    let id = |kind: &str, name: &str| json!(format!("{}/{kind}/{name}", load_balancer_path("a")));
+    let rules = ["rule-tcp-80", "rule-udp-53"].map(|name| json!({"id": id("loadBalancingRules", name)}));
+    let pool = json!([{"id": id("backendAddressPools", "a")}]);
+    for (kind, at, name, added) in [
+        (
+            "frontendIPConfigurations",
+            0,
+            "frontend",
+            json!({"privateIPAllocationMethod": "Dynamic", "loadBalancingRules": rules}),
+        ),
+        (
+            "backendAddressPools",
+            0,
+            "a",
+            json!({"loadBalancerBackendAddresses": [], "loadBalancingRules": rules}),
+        ),
+        (
+            "loadBalancingRules",
+            0,
+            "rule-tcp-80",
+            json!({"enableTcpReset": false, "loadDistribution": "Default", "backendAddressPools": pool}),
+        ),
+        (
+            "loadBalancingRules",
+            1,
+            "rule-udp-53",
+            json!({"enableTcpReset": false, "loadDistribution": "Default", "backendAddressPools": pool}),
+        ),
+    ] {
+        let child = &mut properties[kind][at];
+        child["id"] = id(kind, name);
+        child["type"] = json!(format!("Microsoft.Network/loadBalancers/{kind}"));
+        child["etag"] = json!("W/\"00000007\"");
+        let properties = child["properties"].as_object_mut().unwrap();
+        properties.insert("provisioningState".to_owned(), json!("Succeeded"));
+        properties.extend(added.as_object().unwrap().clone());
+    }
+    expected["sku"]["tier"] = json!("Regional");
     assert_eq!(written, expected);
     assert_eq!(world.ok(get(&load_balancer_path("A"))), expected);
+}
+
+#[test]
+fn what_was_read_can_be_written_back() {
+    let mut world = stocked();
+    let read = world.ok(get(&load_balancer_path("a")));
+    let written = world.ok(put(&load_balancer_path("a"), read.clone()));
+    let without = |mut body: Value| {
+        body["etag"].take();
+        for kind in ["frontendIPConfigurations", "backendAddressPools", "loadBalancingRules"] {
+            body["properties"][kind][0]["etag"].take();
+        }
+        body
+    };
+    assert_ne!(written["etag"], read["etag"]);
+    assert_eq!(without(written), without(read));
+}
+
+#[test]
+fn pools_show_the_pods_of_the_services_that_name_them_and_children_are_read_one_by_one() {
+    let mut world = stocked();
+    let at = |location: &str, addresses: Value| json!({"addressLocation": location, "addressUpdateAction": "FullUpdate", "addresses": addresses});
+    let both = json!(["a", "b"]);
+    world.ok(update_locations(
+        "FullUpdate",
+        json!([
+            at("10.0.0.1", json!([{"address": "10.1.0.2", "services": ["a", "out"]}])),
+            at(
+                "10.0.0.2",
+                json!([{"address": "10.1.0.1", "services": both}, {"address": "10.1.0.3", "services": ["b"]}])
+            ),
+        ]),
+    ));
+    let shown = |addresses: &[&str]| {
+        let one = |address: &&str| json!({"name": address, "properties": {"ipAddress": address, "virtualNetwork": {"id": "/vnet"}}});
+        json!(addresses.iter().map(one).collect::<Vec<_>>())
+    };
+    let addresses = |pool: &Value| pool["properties"]["loadBalancerBackendAddresses"].clone();
+    let part = |rest: &str| get(&format!("{}/{rest}", load_balancer_path("A")));
+    let load_balancer = world.ok(get(&load_balancer_path("a")));
+    let pool = &load_balancer["properties"]["backendAddressPools"][0];
+    assert_eq!(addresses(pool), shown(&["10.1.0.1", "10.1.0.2"]));
+    assert_eq!(world.ok(part("BackendAddressPools")), json!({"value": [pool]}));
+    let one = world.0.handle(&part("backendAddressPools/A"));
+    assert_eq!((header(&one, "etag"), &one.body), (load_balancer["etag"].as_str(), pool));
+    let rule = &load_balancer["properties"]["loadBalancingRules"][0];
+    assert_eq!(world.ok(part("loadBalancingRules/rule-tcp-80")), *rule);
+    let list = world.ok(get(&format!("{NETWORK}/loadBalancers")));
+    let of_b = &list["value"][1]["properties"]["backendAddressPools"][0];
+    assert_eq!(addresses(of_b), shown(&["10.1.0.1", "10.1.0.3"]));
+    // What no longer backs the service, or no longer names the pool, is not shown.
+    world.ok(update_locations("PartialUpdate", json!([at("10.0.0.2", json!([]))])));
+    assert_eq!(addresses(&world.ok(part("backendAddressPools/a"))), shown(&["10.1.0.2"]));
+    let cleared = json!([{"service": {"name": "a", "properties": {"loadBalancerBackendPools": []}}}]);
+    world.ok(update_services("PartialUpdate", cleared));
+    assert_eq!(addresses(&world.ok(part("backendAddressPools/a"))), json!([]));
+    assert_eq!(world.refused(part("backendAddressPools/none")), (404, "NotFound".to_owned()));
+    assert_eq!(world.refused(part("probes")), (501, "NotModelled".to_owned()));
+    let orphan = get(&format!("{}/backendAddressPools/a", load_balancer_path("none")));
+    assert_eq!(world.refused(orphan), (404, "ParentResourceNotFound".to_owned()));
+}
+
+#[test]
+fn a_standard_one_is_taken_with_its_like_and_not_behind_a_service_gateway() {
+    let mut world = world();
+    let mut body = load_balancer("a", &[]);
+    body["sku"]["name"] = json!("Standard");
+    let code = "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed";
+    assert_eq!(world.refused(put(&load_balancer_path("a"), body.clone())), bad(code));
+    let mut standard = public_ip("IPv4");
+    standard["sku"]["name"] = json!("Standard");
+    world.ok(put(&public_ip_path("std"), standard));
+    body["properties"]["frontendIPConfigurations"][0]["properties"]["publicIPAddress"]["id"] =
+        json!(public_ip_path("std"));
+    world.ok(put(&load_balancer_path("a"), body));
+    let service = json!([{"service": {"name": "a", "properties": inbound("a")}}]);
+    assert_eq!(world.refused(update_services("PartialUpdate", service)), bad("InvalidSku"));
 }
 
 #[test]
@@ -73,6 +185,10 @@ fn what_a_load_balancer_may_not_be_is_refused() {
     for (body, code) in [
         (sku, "InvalidSku"),
         (with_property("backendAddressPools", nameless), "InvalidRequestFormat"),
+        (
+            with_property("backendAddressPools", json!([{"name": "a", "properties": "x"}])),
+            "InvalidRequestFormat",
+        ),
         (with_property("backendAddressPools", twice), "InvalidRequestFormat"),
         (with_property("backendAddressPools", Value::Null), "InvalidRequestFormat"),
         (with_property("loadBalancingRules", json!({})), "InvalidRequestFormat"),

@@ -35,11 +35,13 @@ fn a_nat_gateway_is_read_as_it_was_written() {
     let written = world.ok(put(&nat_gateway_path("out"), body));
     let expected = json!({
         "id": nat_gateway_path("out"), "name": "out", "type": "Microsoft.Network/natGateways",
-        "etag": written["etag"], "location": "eastus", "sku": {"name": "StandardV2"}, "tags": {"clb-owner": "c"},
+        "etag": written["etag"], "location": "eastus", "sku": {"name": "StandardV2", "tier": "Regional"},
+        "tags": {"clb-owner": "c"},
         "properties": {
             "publicIpAddresses": [{"id": public_ip_path("four")}],
             "publicIpAddressesV6": [{"id": public_ip_path("six")}],
-            "serviceGateway": {"id": service_gateway_path()}, "provisioningState": "Succeeded"
+            "serviceGateway": {"id": service_gateway_path()}, "provisioningState": "Succeeded",
+            "idleTimeoutInMinutes": 4, "type": "Public", "resourceGuid": "00000000-0000-4000-8000-00000000000a"
         }
     });
     assert_eq!(written, expected);
@@ -60,7 +62,8 @@ fn what_a_second_write_does_not_say_stays_and_null_clears() {
     world.ok(write(json!({"serviceGateway": null, "publicIpAddresses": []})));
     let expected = json!({
         "publicIpAddresses": [], "publicIpAddressesV6": [{"id": public_ip_path("six")}],
-        "provisioningState": "Succeeded"
+        "provisioningState": "Succeeded", "idleTimeoutInMinutes": 4, "type": "Public",
+        "resourceGuid": "00000000-0000-4000-8000-00000000000a"
     });
     assert_eq!(properties(&mut world, "out"), expected);
 }
@@ -146,7 +149,8 @@ fn the_default_outbound_service_is_there_from_the_start_and_stays() {
         before,
         json!({
             "publicIpAddresses": [{"id": format!("{NETWORK}/publicIPAddresses/default-natgw-pip")}],
-            "serviceGateway": {"id": service_gateway_path()}, "provisioningState": "Succeeded"
+            "serviceGateway": {"id": service_gateway_path()}, "provisioningState": "Succeeded",
+            "idleTimeoutInMinutes": 4, "type": "Public", "resourceGuid": "00000000-0000-4000-8000-000000000002"
         })
     );
     world.ok(update_services("FullUpdate", json!([])));

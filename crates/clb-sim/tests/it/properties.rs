@@ -11,30 +11,30 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-type Fact = (IpAddr, IpAddr, String);
+pub(crate) type Fact = (IpAddr, IpAddr, String);
 
 const V4_LOCATIONS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
 const V6_LOCATIONS: [&str; 3] = ["fd00::1", "FD00:0:0::1", "fd00::2"];
 const V4_ADDRESSES: [&str; 3] = ["10.1.0.1", "10.1.0.2", "10.1.0.3"];
 const V6_ADDRESSES: [&str; 3] = ["fd01::a", "fd01:0::A", "fd01::b"];
 /// The first three are registered in the beginning.
-const SERVICES: [&str; 4] = ["a", "B", "out", "unknown"];
+pub(crate) const SERVICES: [&str; 4] = ["a", "B", "out", "unknown"];
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Update { is_full: bool, entries: Vec<Entry> },
     Unregister(&'static str),
     Register(&'static str),
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     location: &'static str,
     is_full: bool,
     addresses: Vec<(&'static str, Vec<&'static str>)>,
 }
 
-fn entries() -> impl Strategy<Value = Entry> {
+pub(crate) fn entries() -> impl Strategy<Value = Entry> {
     // The service that is not registered, and the other family, are rare: most updates should be taken.
     let services = vec(prop_oneof![20 => select(SERVICES[..3].to_vec()), 1 => Just(SERVICES[3])], 0..3);
     let addresses = |own: [&'static str; 3], other: [&'static str; 3]| {
@@ -59,14 +59,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Model {
-    registered: BTreeSet<String>,
-    facts: BTreeSet<Fact>,
+pub(crate) struct Model {
+    pub(crate) registered: BTreeSet<String>,
+    pub(crate) facts: BTreeSet<Fact>,
 }
 
 impl Model {
     /// What is left after a step; `None` if it is refused.
-    fn after(&self, step: &Step) -> Option<Self> {
+    pub(crate) fn after(&self, step: &Step) -> Option<Self> {
         let mut model = self.clone();
         match step {
             Step::Register(name) => drop(model.registered.insert(name.to_lowercase())),
@@ -117,7 +117,7 @@ impl Model {
     }
 }
 
-fn request(step: &Step) -> clb_sim::azure::Request {
+pub(crate) fn request(step: &Step) -> clb_sim::azure::Request {
     let action = |is_full: bool| if is_full { "FullUpdate" } else { "PartialUpdate" };
     let service = |name: &str, is_delete: bool| {
         let service = json!({"name": name, "properties": {"serviceType": "Inbound"}});
@@ -141,7 +141,7 @@ fn request(step: &Step) -> clb_sim::azure::Request {
     }
 }
 
-fn facts(azure: &Azure) -> BTreeSet<Fact> {
+pub(crate) fn facts(azure: &Azure) -> BTreeSet<Fact> {
     let mut facts = BTreeSet::new();
     for (location, addresses) in azure.locations() {
         assert!(!addresses.is_empty(), "{location} holds nothing");

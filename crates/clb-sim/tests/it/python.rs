@@ -40,14 +40,26 @@ async fn the_kubernetes_client_lists_watches_and_patches() {
     simulator.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_azure_sdk_creates_reads_lists_updates_and_deletes() {
-    let Some(python) = python("azure.mgmt.network") else { return };
-    for completion in [Completion::Immediate, Completion::Polled] {
+/// Runs a script with the Azure SDK against a simulator that asks for tokens, with operations that are to be polled and
+/// without.
+async fn assert_runs_on_azure(python: &Path, script: &str) {
+    for completion in [Completion::Immediate, Completion::Polled, Completion::Recorded] {
         let azure = AzureConfig { page_size: 3, completion, ..AzureConfig::default() };
         let config = SimulatorConfig { azure, requires_token: true, ..SimulatorConfig::default() };
         let simulator = Simulator::start(config).await.unwrap();
-        assert_runs(&python, "azure_network.py", &simulator.endpoint());
+        assert_runs(python, script, &simulator.endpoint());
         simulator.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_azure_sdk_creates_reads_lists_updates_and_deletes() {
+    let Some(python) = python("azure.mgmt.network") else { return };
+    assert_runs_on_azure(&python, "azure_network.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_azure_sdk_runs_scale_sets_and_machines() {
+    let Some(python) = python("azure.mgmt.compute") else { return };
+    assert_runs_on_azure(&python, "azure_compute.py").await;
 }

@@ -57,7 +57,7 @@ fn the_service_gateway_is_in_every_group_and_no_other_is() {
     let gateway = json!({
         "id": format!("{NETWORK}/serviceGateways/servicegateway"), "name": "servicegateway",
         "type": "Microsoft.Network/serviceGateways", "location": "eastus", "etag": "W/\"00000000\"", "sku": {"name": "Standard", "tier": "Regional"},
-        "properties": {"provisioningState": "Succeeded"}
+        "properties": {"provisioningState": "Succeeded", "services": []}
     });
     assert_eq!(world.ok(get(&format!("{NETWORK}/servicegateways/ServiceGateway"))), gateway);
     assert_eq!(world.ok(get(&format!("{NETWORK}/serviceGateways"))), json!({"value": [gateway]}));
@@ -100,11 +100,13 @@ fn a_write_with_an_etag_replaces_that_version_only() {
     assert_eq!(world.refused(matching(write(), &first)), mismatch);
     assert_eq!(world.refused(matching(delete(&path), &first)), mismatch);
     let response = world.0.handle(&matching(write(), &first));
-    let message = format!("The etag {first} does not match the one of {path}.");
+    let message = format!(
+        "Etag provided in if-match header {first} does not match etag {second} of resource {path} in NRP data store."
+    );
     let details = json!([{"code": "PreconditionFailedEtagMismatch", "message": message}]);
     assert_eq!(
         response.body,
-        json!({"error": {"code": "PreconditionFailed", "message": message, "details": details}})
+        json!({"error": {"code": "PreconditionFailed", "message": "Precondition failed.", "details": details}})
     );
     world.ok(matching(write(), "*"));
     assert_eq!(world.refused(matching(write(), &second)), mismatch);

@@ -1,54 +1,11 @@
 """The Azure SDK for Python, unchanged, against the Azure Resource Manager whose address is the only argument."""
 
-import sys
-import time
-
-from azure.core.credentials import AccessToken
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.core.pipeline.policies import BearerTokenCredentialPolicy
+from azure.core.exceptions import ResourceNotFoundError
 from azure.mgmt.network import NetworkManagementClient, models
 
+from azure_common import GROUP, NETWORK, VNET, client_of, names, refused
 
-class Credential:
-    """A credential of which the simulator takes any token."""
-
-    def get_token(self, *scopes, **options):
-        return AccessToken("a token", int(time.time()) + 3600)
-
-
-class OverHttp(BearerTokenCredentialPolicy):
-    """The client's own policy, which refuses to send a token over plain HTTP unless each request allows it."""
-
-    def on_request(self, request):
-        request.context.options["enforce_https"] = False
-        super().on_request(request)
-
-
-SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
-GROUP = "rg"
-NETWORK = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Network"
-VNET = f"{NETWORK}/virtualNetworks/vnet"
-scope = "https://management.azure.com/.default"
-client = NetworkManagementClient(
-    Credential(),
-    SUBSCRIPTION,
-    base_url=sys.argv[1],
-    authentication_policy=OverHttp(Credential(), scope),
-    polling_interval=0,
-)
-
-
-def refused(call, *arguments, **named):
-    """The status and code of a refusal."""
-    try:
-        call(*arguments, **named)
-    except HttpResponseError as refusal:
-        return refusal.status_code, refusal.error.code
-    raise AssertionError(f"{call} was not refused")
-
-
-def names(items):
-    return sorted(item.name for item in items)
+client = client_of(NetworkManagementClient)
 
 
 def check_common(operations, name, parameters):
@@ -92,9 +49,10 @@ assert {name for page in pages for name in page} == many | {"pip-ipv4", "pip-ipv
 for name in many:
     client.public_ip_addresses.begin_delete(GROUP, name).result()
 assert names(client.public_ip_addresses.list(GROUP)) == ["pip-ipv4", "pip-ipv6"]
-assert refused(
-    client.public_ip_addresses.begin_create_or_update, GROUP, "bad", models.PublicIPAddress(location="eastus")
-) == (400, "InvalidRequestFormat")
+dynamic = public_ip("IPv4")
+dynamic.properties.public_ip_allocation_method = "Dynamic"
+refusal = refused(client.public_ip_addresses.begin_create_or_update, GROUP, "bad", dynamic)
+assert refusal == (400, "StandardSkuPublicIPAddressMustBeStatic"), refusal
 
 # A load balancer.
 BALANCER = f"{NETWORK}/loadBalancers/web"
@@ -232,6 +190,14 @@ update_locations(
     location("fd00::1", "FullUpdate", **{"fd01::1": ["out"]}),
 )
 assert len(held()) == 5 and held()["10.0.0.3"] == {"10.1.3.1": ["web"], "10.1.3.2": ["out", "web"]}, held()
+in_pool = {f"10.1.{at}.{pod}" for at in range(4) for pod in (1, 2)}
+read = client.load_balancer_backend_address_pools.get(GROUP, "web", "web")
+assert {entry.properties.ip_address for entry in read.properties.load_balancer_backend_addresses} == in_pool
+assert read.as_dict() == client.load_balancers.get(GROUP, "web").properties.backend_address_pools[0].as_dict()
+assert names(client.load_balancer_backend_address_pools.list(GROUP, "web")) == ["web"]
+assert names(client.load_balancer_load_balancing_rules.list(GROUP, "web")) == ["rule-tcp-80"]
+assert client.load_balancer_frontend_ip_configurations.get(GROUP, "web", "frontend").id.endswith("/frontend")
+assert refused(client.load_balancer_backend_address_pools.get, GROUP, "web", "none") == (404, "NotFound")
 update_locations("PartialUpdate", location("10.0.0.0", "PartialUpdate", **{"10.1.0.1": []}), location("fd00::1", "PartialUpdate"))
 assert held()["10.0.0.0"] == {"10.1.0.2": ["out", "web"]} and "fd00::1" not in held()
 unknown = location("10.0.0.0", "PartialUpdate", **{"10.1.0.9": ["none"]})

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::super::answer::{Method, Refusal, Request, Response, field};
 use super::super::path::{Kind, Scope};
+use super::super::resources::parent_not_found;
 use super::super::state::{Azure, not_found};
 use super::life::{Change, Life};
 use super::machine::{Machine, MachineKey, computer_name, properties_of};
 use super::model::complete_interfaces;
-use super::scale_set::parent_not_found;
 use super::{Subject, check_version, invalid, key, marked_for_deletion, object, read};
 
 /// What of an instance can be written. Anything else in a PUT changes nothing, as in the recorded traffic.
@@ -30,7 +30,7 @@ impl Azure {
         let Some(set) = self.compute.sets.get(&set_key) else {
             return Err(match parts {
                 [_] if request.method == Method::Post => not_found(scope, Kind::ScaleSet, name),
-                [kind, ..] => parent_not_found(scope, name, kind),
+                [kind, ..] => parent_not_found(scope, Kind::ScaleSet, name, kind),
                 [] => not_found(scope, Kind::ScaleSet, name),
             });
         };
@@ -40,14 +40,14 @@ impl Azure {
         match lower[..] {
             ["instanceview"] if is_read => Ok(Some(Response::new(200, self.scale_set_view(&set_key)))),
             [action] if request.method == Method::Post => self.act_on_scale_set(request, &set_key, action),
-            // Their machines are virtual machines of their own.
-            _ if set.is_flexible() => Ok(None),
             ["virtualmachines"] if is_read => {
                 let with_view = wants_view(request)?;
                 let machines = self.compute.machines_of(&set_key);
                 self.page_of(request, machines, |(_, machine)| self.machine_body(machine, with_view))
                     .map(Some)
             }
+            // Their machines are virtual machines of their own.
+            _ if set.is_flexible() => Ok(None),
             ["networkinterfaces"] if is_read => {
                 let machines = self.compute.machines_of(&set_key);
                 let interfaces = machines.flat_map(|(_, machine)| self.instance_interfaces(machine));
@@ -108,13 +108,17 @@ impl Azure {
     fn put_instance(&mut self, request: &Request, key: &MachineKey) -> Result<Response, Refusal> {
         let body = object(&request.body)?;
         let given = body.get("properties").cloned().unwrap_or_default();
-        let Some(machine) = self.compute.machines.get_mut(key) else {
+        let Some(machine) = self.compute.machines.get(key) else {
             return Ok(Response::new(204, Value::Null));
         };
         check_version(request, Some(machine.etag))?;
         if machine.life.is_deleting() {
             return Err(marked_for_deletion("Virtual Machine", &machine.name));
         }
+        self.check_network(&machine.id, field(&given, WRITABLE[0]))?;
+        let Some(machine) = self.compute.machines.get_mut(key) else {
+            return Ok(Response::new(204, Value::Null));
+        };
         let before = machine.body.clone();
         for name in WRITABLE {
             if let Some(value) = field(&given, name) {

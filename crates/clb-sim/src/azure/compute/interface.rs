@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Refusal, field, list, optional_list, text};
+use super::super::json::{fill, without};
 use super::super::path::{Kind, Scope, last};
-use super::super::resources::Resource;
+use super::super::resources::{Resource, unique_id};
 use super::super::state::Azure;
 use super::machine::{Machine, MachineKey};
-use super::model::{fill, without};
-use super::unique_id;
 
 /// Refuses to delete an interface that a machine has.
 pub(in super::super) fn check_interface_is_free(interface: &Resource) -> Result<(), Refusal> {
@@ -25,13 +24,9 @@ pub(in super::super) fn check_interface_is_free(interface: &Resource) -> Result<
     Err(Refusal::bad("NicInUse", message))
 }
 
-/// Gives an interface that is a resource what every one has, and its parts their version.
-pub(in super::super) fn stamp_interface(body: &mut Map<String, Value>, etag: &str) {
+/// Gives an interface that is a resource what every one has.
+pub(in super::super) fn stamp_interface(body: &mut Map<String, Value>) {
     body.insert("kind".to_owned(), json!("Regular"));
-    let ips = body.get_mut("properties").and_then(|properties| properties["ipConfigurations"].as_array_mut());
-    for ip in ips.into_iter().flatten() {
-        ip["etag"] = json!(etag);
-    }
 }
 
 /// The addresses of an interface that is a resource.
@@ -166,6 +161,25 @@ impl Azure {
         configurations(machine).map(interface).collect()
     }
 
+    /// Refuses backend pools that are not there, which the interfaces of a scale set or an instance name.
+    pub(super) fn check_network(&self, user: &str, network: Option<&Value>) -> Result<(), Refusal> {
+        let interfaces = network.into_iter().flat_map(|it| named(it, "networkInterfaceConfigurations"));
+        for (_, ip) in interfaces.flat_map(|(_, interface)| named(interface, "ipConfigurations")) {
+            self.check_pools(user, ip)?;
+        }
+        Ok(())
+    }
+
+    /// The same of one ip-configuration.
+    fn check_pools(&self, user: &str, ip: &Value) -> Result<(), Refusal> {
+        let pools = field(ip, "loadBalancerBackendAddressPools").and_then(Value::as_array);
+        let mut pools = pools.into_iter().flatten().map(|pool| text(pool, "id"));
+        match pools.find(|pool| self.load_balancer_with(pool).is_none()) {
+            Some(missing) => Err(Refusal::missing_reference(missing, user)),
+            None => Ok(()),
+        }
+    }
+
     /// Checks an interface that is to be written, and gives it addresses; it keeps those that it has. The machine that it
     /// is of is only read.
     pub(in super::super) fn check_interface(
@@ -189,6 +203,9 @@ impl Azure {
             if let Some(properties) = field(ip, "properties") {
                 optional_list(properties, "loadBalancerBackendAddressPools")?;
             }
+        }
+        for (_, ip) in named(&given, "ipConfigurations") {
+            self.check_pools(id, ip)?;
         }
         let held: BTreeSet<IpAddr> = existing.into_iter().flat_map(addresses).collect();
         let mut free = held.clone();

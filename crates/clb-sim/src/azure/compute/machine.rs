@@ -7,12 +7,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Refusal, Request, Response, field, text};
+use super::super::json::fill;
 use super::super::path::{Kind, Scope};
+use super::super::resources::unique_id;
 use super::super::state::Azure;
 use super::life::{Change, Life, Power};
-use super::model::fill;
 use super::scale_set::ScaleSet;
-use super::{Subject, check_version, quoted, unique_id};
+use super::{Subject, check_version, quoted};
 
 /// What a machine is found by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

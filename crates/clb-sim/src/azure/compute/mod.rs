@@ -14,7 +14,7 @@ mod virtual_machine;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 pub use address::Subnet;
 pub use control::MachineStatus;
@@ -271,11 +271,6 @@ fn object(body: &Value) -> Result<Map<String, Value>, Refusal> {
             Err(Refusal::bad("InvalidRequestContent", "the body is not a JSON object").bare())
         }
     }
-}
-
-/// A text that looks like a unique id, and is one.
-fn unique_id(number: u64) -> Value {
-    json!(format!("00000000-0000-4000-8000-{number:012x}"))
 }
 
 /// The key of what is in a scope.

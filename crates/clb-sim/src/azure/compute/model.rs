@@ -1,47 +1,10 @@
 //! What Azure makes of the model of a scale set or machine: the values that a request does not give, as recorded traffic
 //! has them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::answer::{field, text};
-
-/// Adds what is not there, in whatever depth; a list stays as it is.
-pub(super) fn fill(value: &mut Value, defaults: Value) {
-    let (Some(map), Value::Object(defaults)) = (value.as_object_mut(), defaults) else { return };
-    for (name, default) in defaults {
-        match map.get_mut(&name) {
-            Some(given) if !given.is_null() => fill(given, default),
-            Some(_) | None => {
-                map.insert(name, default);
-            }
-        }
-    }
-}
-
-/// Changes a value as a JSON merge patch says (RFC 7396).
-pub(super) fn merge(value: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *value = patch.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    for (name, change) in patch {
-        if change.is_null() {
-            if let Some(map) = value.as_object_mut() {
-                map.remove(name);
-            }
-        } else {
-            merge(&mut value[name.as_str()], change);
-        }
-    }
-}
-
-/// Removes what is only read.
-pub(super) fn without(map: &mut Map<String, Value>, names: &[&str]) {
-    map.retain(|given, _| !names.iter().any(|name| name.eq_ignore_ascii_case(given)));
-}
+use super::super::json::{fill, without};
 
 /// Completes the profile of a scale set's machines.
 pub(super) fn complete_profile(profile: &mut Value) {

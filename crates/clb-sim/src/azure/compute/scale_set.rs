@@ -5,16 +5,21 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{Refusal, Request, Response, field, text};
+use super::super::json::{fill, merge, without};
 use super::super::path::{Kind, Scope, last};
+use super::super::resources::unique_id;
 use super::super::state::{Azure, not_found};
 use super::life::{Change, Life, Power};
 use super::machine::MachineKey;
-use super::model::{complete_profile, fill, merge, without};
-use super::{Subject, check_version, invalid, key, marked_for_deletion, object, read, unique_id};
+use super::model::complete_profile;
+use super::{Subject, check_version, invalid, key, marked_for_deletion, object, read};
 
 /// The fields that Azure writes.
 const READ_ONLY: [&str; 4] = ["id", "name", "type", "etag"];
 const READ_ONLY_PROPERTIES: [&str; 3] = ["provisioningState", "uniqueId", "timeCreated"];
+
+/// Where its machines' interfaces are described.
+const NETWORK_PROFILE: &str = "/properties/virtualMachineProfile/networkProfile";
 
 /// A scale set.
 #[derive(Clone, Debug)]
@@ -123,9 +128,11 @@ impl Azure {
             }
             return self.change_scale_set(request, &key, body);
         }
+        let (id, body) = (scope.id(Kind::ScaleSet, name), complete(body)?);
+        self.check_network(&id, body.pointer(NETWORK_PROFILE))?;
         let mut set = ScaleSet {
-            id: scope.id(Kind::ScaleSet, name),
-            body: complete(body)?,
+            id,
+            body,
             etag: 1,
             life: Life::new(),
             model: 1,
@@ -172,6 +179,7 @@ impl Azure {
     fn change_scale_set(&mut self, request: &Request, key: &str, body: Value) -> Result<Response, Refusal> {
         let mut body = complete(body)?;
         let Some(set) = self.compute.sets.get(key) else { return Ok(Response::new(204, Value::Null)) };
+        self.check_network(&set.id, body.pointer(NETWORK_PROFILE))?;
         let former = &set.body;
         if body.pointer("/sku/capacity").is_none() {
             body["sku"]["capacity"] = former["sku"]["capacity"].clone();
@@ -270,17 +278,6 @@ impl Azure {
         }
         Ok(until)
     }
-}
-
-/// The refusal of what is below a scale set that is not there.
-pub(super) fn parent_not_found(scope: Scope<'_>, name: &str, kind: &str) -> Refusal {
-    let message = format!(
-        "Failed to perform 'read' on resource(s) of type '{}/{kind}', because the parent resource '{}' could not be \
-         found.",
-        Kind::ScaleSet.segment(),
-        scope.id(Kind::ScaleSet, name)
-    );
-    Refusal::new(404, "ParentResourceNotFound", message).bare()
 }
 
 /// Completes the body of a scale set with what Azure adds.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::answer::{Refusal, Request, Response, field, text};
+use super::super::json::{fill, merge, without};
 use super::super::path::{Kind, Scope};
 use super::super::state::{Azure, not_found};
 use super::instance::wants_view;
 use super::interface::{interface_name, references};
 use super::life::{Change, Life, Power};
 use super::machine::{Machine, MachineKey, computer_name, properties_of};
-use super::model::{fill, merge, without};
 use super::{Subject, check_version, invalid, key, marked_for_deletion, object, read};
 
 /// The fields that Azure writes.
