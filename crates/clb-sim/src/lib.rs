@@ -13,6 +13,7 @@
 
 pub mod azure;
 mod budget;
+mod clock;
 mod connection;
 pub mod expected;
 pub mod fault;
@@ -20,6 +21,7 @@ mod front;
 pub mod kube;
 pub mod recording;
 mod server;
+mod serving;
 pub mod traffic;
 mod transport;
 mod yaml;

@@ -23,4 +23,4 @@ pub use compute::{ComputeConfig, MachineStatus, Power, Subnet};
 pub use gateway::{Locations, Registration};
 pub use operation::OperationShape;
 pub use state::{Azure, AzureConfig, Completion, ResourceGroup};
-pub use view::{Egress, Ingress};
+pub use view::{Egress, Frontend, Ingress};
