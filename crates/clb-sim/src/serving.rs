@@ -23,6 +23,7 @@ pub(crate) struct Port {
 pub(crate) struct Serving {
     address: SocketAddr,
     stopping: CancellationToken,
+    aborting: CancellationToken,
     server: JoinHandle<io::Result<()>>,
 }
 
@@ -46,8 +47,10 @@ impl Port {
         let router = router.into_make_service_with_connect_info::<Scissors>();
         let stopping = CancellationToken::new();
         let stopped = stopping.clone().cancelled_owned();
-        let server = axum::serve(CuttableListener(listener), router).with_graceful_shutdown(stopped);
-        Serving { address, stopping, server: tokio::spawn(async move { server.await }) }
+        let aborting = CancellationToken::new();
+        let listener = CuttableListener(listener, aborting.clone());
+        let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
+        Serving { address, stopping, aborting, server: tokio::spawn(async move { server.await }) }
     }
 }
 
@@ -64,6 +67,7 @@ impl Serving {
 
     /// Stops at once. What is being answered is cut.
     pub(crate) async fn abort(mut self) {
+        self.aborting.cancel();
         self.server.abort();
         self.stopped().await;
     }
@@ -80,6 +84,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        self.aborting.cancel();
         self.server.abort();
     }
 }

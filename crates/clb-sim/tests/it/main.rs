@@ -9,6 +9,7 @@ mod compute_interfaces;
 mod compute_recorded;
 mod compute_scale_sets;
 mod compute_time;
+mod control;
 mod determinism;
 mod faults;
 mod http;
