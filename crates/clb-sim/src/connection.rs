@@ -11,10 +11,11 @@ use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A listener whose connections can be cut.
+/// A listener whose connections can be cut, all of them by cancelling the token.
 #[derive(Debug)]
-pub(crate) struct CuttableListener(pub(crate) TcpListener);
+pub(crate) struct CuttableListener(pub(crate) TcpListener, pub(crate) CancellationToken);
 
 /// Cuts the connection that a request came by.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,7 @@ impl Scissors {
 pub(crate) struct Cuttable {
     stream: TcpStream,
     scissors: Scissors,
+    all_cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Cuttable {
@@ -50,7 +52,8 @@ impl Listener for CuttableListener {
 
     async fn accept(&mut self) -> (Cuttable, SocketAddr) {
         let (stream, address) = Listener::accept(&mut self.0).await;
-        (Cuttable { stream, scissors: Scissors::default() }, address)
+        let all_cut = Box::pin(self.1.clone().cancelled_owned());
+        (Cuttable { stream, scissors: Scissors::default(), all_cut }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -70,6 +73,10 @@ impl AsyncRead for Cuttable {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Whoever answers for long also listens, to hear that nobody waits for it any more.
+        if self.all_cut.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

@@ -1,4 +1,4 @@
-//! Azure Resource Manager's front door: HTTP in, HTTP out, without I/O and without a clock.
+//! Azure Resource Manager's front door: HTTP in, HTTP out, without I/O.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 use crate::SimulatorConfig;
 use crate::azure::{Azure, Method, Request, Response};
 use crate::budget::{Class, Throttle};
+use crate::clock::Clock;
 use crate::fault::{Api, Call, How, Injector};
 use crate::traffic::{CallCounts, CallRecord};
 
@@ -30,6 +31,7 @@ pub(crate) struct Front {
     requires_token: bool,
     latency: Duration,
     requests: u64,
+    pub(crate) clock: Clock,
 }
 
 /// What becomes of a request.
@@ -65,6 +67,7 @@ impl Front {
             requires_token: config.requires_token,
             latency: config.latency,
             requests: 0,
+            clock: Clock::start(),
         }
     }
 
@@ -116,7 +119,12 @@ impl Front {
         if let Some(How::Delay(millis)) = fault {
             delay += Duration::from_millis(millis);
         }
-        let record = CallRecord::new(method, path, &body, &response, delay);
+        let record = CallRecord {
+            at: now,
+            duration: delay,
+            fault: fault.clone(),
+            ..CallRecord::new(method, path, &body, &response)
+        };
         self.counts.count(record.kind);
         if self.records.len() == MAX_RECORDS {
             self.records.pop_front();

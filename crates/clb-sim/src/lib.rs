@@ -9,17 +9,21 @@
 //!   if one likes;
 //! * [`kube`]: a Kubernetes API server in memory;
 //! * [`Simulator`]: a simulation that answers HTTP on the loopback interface;
+//! * [`control`]: a page about both, and a JSON API for scripts;
 //! * [`recording`] and [`expected`]: recorded Kubernetes clusters to replay, and what they should end in.
 
 pub mod azure;
 mod budget;
+mod clock;
 mod connection;
+pub mod control;
 pub mod expected;
 pub mod fault;
 mod front;
 pub mod kube;
 pub mod recording;
 mod server;
+mod serving;
 pub mod traffic;
 mod transport;
 mod yaml;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use clb_sim::azure::{AzureConfig, ResourceGroup};
+use clb_sim::control::ControlServer;
 use clb_sim::fault::FaultPlan;
 use clb_sim::kube::{KubeConfig, KubeSimulation, KubeSimulator};
 use clb_sim::{Simulator, SimulatorConfig};
@@ -21,6 +22,9 @@ struct Arguments {
     /// Where the Kubernetes API answers, likewise.
     #[arg(long, default_value = "127.0.0.1:7071", value_parser = port)]
     kube: u16,
+    /// Where a page about both answers, and a JSON API for scripts, likewise.
+    #[arg(long, default_value = "127.0.0.1:7072", value_parser = port)]
+    control: u16,
     /// Manifests to start with, YAML or JSON; may be repeated.
     #[arg(long)]
     load: Vec<PathBuf>,
@@ -72,8 +76,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         load(&simulation, path)?;
     }
     let kube = KubeSimulator::serve(simulation.clone(), arguments.kube).await?;
+    let control = ControlServer::serve((*azure).clone(), simulation.clone(), arguments.control).await?;
     println!("Azure Resource Manager answers at {}", azure.endpoint());
     println!("Kubernetes answers at {}", kube.endpoint());
+    println!("A page about both, and its JSON API, are at {}", control.endpoint());
     match &arguments.kubeconfig {
         Some(path) => {
             std::fs::write(path, kube.kubeconfig())?;
@@ -91,6 +97,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
         () = controllers => {}
     }
+    control.shutdown().await;
     azure.shutdown().await;
     kube.shutdown().await;
     Ok(())

@@ -1,7 +1,6 @@
 //! Azure over HTTP.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,18 +10,15 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, State};
 use futures::StreamExt;
 use http::{HeaderValue, header};
-use tokio::net::TcpListener;
 use tokio::sync::broadcast;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::azure::{Azure, AzureConfig};
 use crate::budget::Budgets;
-use crate::connection::{CuttableListener, Scissors};
+use crate::connection::Scissors;
 use crate::fault::{FaultPlan, Injected};
 use crate::front::{Ending, Front, Reply};
+use crate::serving::{Port, Serving};
 use crate::traffic::{CallCounts, CallRecord};
 use crate::transport::SimulatedTransport;
 
@@ -30,6 +26,7 @@ use crate::transport::SimulatedTransport;
 const MAX_READ: usize = 64 * 1024 * 1024;
 /// How far a subscriber may fall behind before it misses records.
 const SUBSCRIBER_LAG: usize = 4_096;
+
 /// Settings of a [`Simulator`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulatorConfig {
@@ -59,7 +56,6 @@ pub struct Simulation(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    started: Instant,
     subscribers: broadcast::Sender<CallRecord>,
     front: Mutex<Front>,
 }
@@ -69,7 +65,7 @@ impl Simulation {
     #[must_use]
     pub fn new(config: SimulatorConfig) -> Self {
         let subscribers = broadcast::Sender::new(SUBSCRIBER_LAG);
-        Self(Arc::new(Shared { started: Instant::now(), subscribers, front: Mutex::new(Front::new(config)) }))
+        Self(Arc::new(Shared { subscribers, front: Mutex::new(Front::new(config)) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Front> {
@@ -79,13 +75,30 @@ impl Simulation {
 
     /// Answers a request, when its answer is due. `base` is what paths become absolute with.
     pub(crate) async fn handle(&self, request: &http::Request<Vec<u8>>, base: &str) -> Ending {
-        let Reply { delay, ending, record } =
-            self.lock().handle(request, base, self.0.started.elapsed(), &self.0.subscribers);
+        let Reply { delay, ending, record } = {
+            let mut front = self.lock();
+            let now = front.clock.elapsed();
+            front.handle(request, base, now, &self.0.subscribers)
+        };
         debug!(?record, "answered");
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
         ending
+    }
+
+    /// How long it has been there.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.lock().clock.elapsed()
+    }
+
+    /// Sets its clock forward, a thousand years at most: what takes time and is due is done. Whoever waits still waits as long.
+    pub fn advance(&self, by: Duration) {
+        let mut front = self.lock();
+        front.clock.advance(by);
+        let now = front.clock.elapsed();
+        front.azure.advance_to(now);
     }
 
     /// A transport for `clb-arm` that leads here without a socket.
@@ -97,6 +110,12 @@ impl Simulation {
     /// Takes another plan of faults from now on. Those that were injected stay known.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.lock().injector.set(plan);
+    }
+
+    /// The plan of faults.
+    #[must_use]
+    pub fn faults(&self) -> FaultPlan {
+        self.lock().injector.plan().clone()
     }
 
     /// The faults that have happened, in order; [`replay`](crate::fault::replay) makes a plan of them.
@@ -131,7 +150,8 @@ impl Simulation {
     /// Looks at Azure's state, or changes it behind everybody's back. No request is answered meanwhile.
     pub fn with_azure<T>(&self, look: impl FnOnce(&mut Azure) -> T) -> T {
         let mut front = self.lock();
-        front.azure.advance_to(self.0.started.elapsed());
+        let now = front.clock.elapsed();
+        front.azure.advance_to(now);
         look(&mut front.azure)
     }
 }
@@ -139,10 +159,8 @@ impl Simulation {
 /// A [`Simulation`] that answers on 127.0.0.1 until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Simulator {
-    address: SocketAddr,
     simulation: Simulation,
-    shutdown: CancellationToken,
-    server: JoinHandle<io::Result<()>>,
+    serving: Serving,
 }
 
 impl Deref for Simulator {
@@ -159,42 +177,22 @@ impl Simulator {
     /// # Errors
     /// When the port cannot be had; the message names it.
     pub async fn start(config: SimulatorConfig) -> io::Result<Self> {
-        let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, config.port));
-        let naming =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {wanted}: {error}"));
-        let listener = TcpListener::bind(wanted).await.map_err(naming)?;
-        let address = listener.local_addr()?;
+        let port = Port::bind(config.port).await?;
         let simulation = Simulation::new(config);
-        let served = Served { base: format!("http://{address}"), simulation: simulation.clone() };
-        let router = Router::new().fallback(answer).with_state(Arc::new(served));
-        let router = router.into_make_service_with_connect_info::<Scissors>();
-        let shutdown = CancellationToken::new();
-        let stopped = shutdown.clone().cancelled_owned();
-        let server = axum::serve(CuttableListener(listener), router).with_graceful_shutdown(stopped);
-        let server = tokio::spawn(async move { server.await });
-        Ok(Self { address, simulation, shutdown, server })
+        let served = Served { base: port.endpoint(), simulation: simulation.clone() };
+        let serving = port.serve(Router::new().fallback(answer).with_state(Arc::new(served)));
+        Ok(Self { simulation, serving })
     }
 
     /// Where it answers, such as `http://127.0.0.1:40123`.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        self.serving.endpoint()
     }
 
     /// Stops, when the requests that are being answered are.
-    pub async fn shutdown(mut self) {
-        self.shutdown.cancel();
-        match (&mut self.server).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, "the simulator's listener failed"),
-            Err(error) => warn!(%error, "the simulator's task failed"),
-        }
-    }
-}
-
-impl Drop for Simulator {
-    fn drop(&mut self) {
-        self.server.abort();
+    pub async fn shutdown(self) {
+        self.serving.finish().await;
     }
 }
 

@@ -5,10 +5,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::azure::{Method, Response, nullable};
+use crate::fault::How;
 
 /// One answered request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
+    /// When it took effect, since the simulation started.
+    pub at: Duration,
     /// The method.
     pub method: Method,
     /// The path, without the query.
@@ -17,12 +20,14 @@ pub struct CallRecord {
     pub kind: CallKind,
     /// How many services, or addresses and locations removed whole, the body names; 0 for anything else.
     pub entries: usize,
-    /// The HTTP status of the answer.
+    /// The HTTP status of the answer, 0 if nothing was done and the connection cut.
     pub status: u16,
     /// The code, if it was an error.
     pub code: Option<String>,
     /// The simulated time it took, which is the latency.
     pub duration: Duration,
+    /// What was made of it by a fault.
+    pub fault: Option<How>,
 }
 
 /// What a request was for.
@@ -72,22 +77,18 @@ impl CallCounts {
 }
 
 impl CallRecord {
-    /// `body` is `null` where it could not be read.
-    pub(crate) fn new(
-        method: Method,
-        path: String,
-        body: &Value,
-        response: &Response,
-        duration: Duration,
-    ) -> Self {
+    /// A call that nothing was made of yet. `body` is `null` where it could not be read.
+    pub(crate) fn new(method: Method, path: String, body: &Value, response: &Response) -> Self {
         Self {
+            at: Duration::ZERO,
             kind: kind(&method, &path),
             method,
             path,
             entries: entries(body),
             status: response.status,
             code: response.code().map(str::to_owned),
-            duration,
+            duration: Duration::ZERO,
+            fault: None,
         }
     }
 }

@@ -25,4 +25,4 @@ pub use gateway::{Locations, Registration};
 pub use operation::OperationShape;
 pub use public_ip::PublicIpConfig;
 pub use state::{Azure, AzureConfig, Completion, ResourceGroup};
-pub use view::{Egress, Ingress};
+pub use view::{Egress, Frontend, Ingress};

@@ -1,6 +1,6 @@
 //! What traffic would do now, read off the resources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -9,6 +9,7 @@ use super::answer::{field, text};
 use super::gateway::Registration;
 use super::load_balancer::frontend_ip;
 use super::path::Kind;
+use super::resources::Resource;
 use super::state::Azure;
 
 /// Where a connection to a frontend ends.
@@ -21,6 +22,17 @@ pub struct Ingress {
     /// The pods that may answer, each with the location (its node) at which it stands; one that stands at several answers
     /// by the lowest.
     pub pods: BTreeMap<IpAddr, IpAddr>,
+}
+
+/// What can be connected to from outside.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frontend {
+    /// The public address.
+    pub address: IpAddr,
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// The port.
+    pub port: u16,
 }
 
 /// How a connection that a pod opens leaves.
@@ -59,6 +71,35 @@ impl Azure {
                 pods: self.gateway.pods_of(pool),
             })
         })
+    }
+
+    /// Everything that can be connected to from outside: every rule of every load balancer, at the address of its frontend.
+    #[must_use]
+    pub fn frontends(&self) -> BTreeSet<Frontend> {
+        let mut frontends = BTreeSet::new();
+        for load_balancer in self.load_balancers() {
+            let addresses: BTreeMap<String, IpAddr> = load_balancer
+                .children("frontendIPConfigurations")
+                .filter_map(|frontend| {
+                    Some((text(frontend, "id").to_ascii_lowercase(), self.address(frontend_ip(frontend))?))
+                })
+                .collect();
+            let rules = load_balancer.children("loadBalancingRules");
+            frontends.extend(rules.filter_map(|rule| field(rule, "properties")).filter_map(|rule| {
+                let frontend = reference(rule, "frontendIPConfiguration").to_ascii_lowercase();
+                Some(Frontend {
+                    address: *addresses.get(&frontend)?,
+                    protocol: text(rule, "protocol").to_ascii_lowercase(),
+                    port: field(rule, "frontendPort")?.as_u64()?.try_into().ok()?,
+                })
+            }));
+        }
+        frontends
+    }
+
+    /// The ids of all resources, as they were first written, of a kind at a time.
+    pub fn resource_ids(&self) -> impl Iterator<Item = &str> {
+        self.resources.values().map(Resource::id)
     }
 
     /// How connections leave that the pod with this address opens: by the NAT gateways of the outbound services that it

@@ -1,7 +1,6 @@
 //! Kubernetes over HTTP.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,19 +12,17 @@ use axum::response::Response;
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::calls::KubeCall;
 use super::cluster::{Answer, Cluster, ClusterConfig, Request};
 use super::list::Watch;
 use super::status::Refusal;
-use crate::connection::{CuttableListener, Scissors};
+use crate::clock::Clock;
+use crate::connection::Scissors;
 use crate::fault::{Api, Call, FaultPlan, How, Injected, Injector};
+use crate::serving::{Port, Serving};
 
 /// What the API server takes as a body at most, in bytes.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -54,7 +51,6 @@ pub struct KubeSimulation(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    started: Instant,
     epoch: Duration,
     inner: Mutex<Inner>,
     /// The version, for watches to wait for.
@@ -66,8 +62,7 @@ struct Shared {
 struct Inner {
     cluster: Cluster,
     injector: Injector,
-    /// By how much its clock is ahead of tokio's.
-    advanced: Duration,
+    clock: Clock,
 }
 
 /// How an exchange ends.
@@ -86,9 +81,9 @@ impl KubeSimulation {
         injector.set(config.faults);
         let cluster = Cluster::new(config.cluster);
         let version = watch::Sender::new(cluster.version());
-        let inner = Mutex::new(Inner { cluster, injector, advanced: Duration::ZERO });
+        let inner = Mutex::new(Inner { cluster, injector, clock: Clock::start() });
         let subscribers = broadcast::Sender::new(SUBSCRIBER_LAG);
-        Self(Arc::new(Shared { started: Instant::now(), epoch: config.epoch, inner, version, subscribers }))
+        Self(Arc::new(Shared { epoch: config.epoch, inner, version, subscribers }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -96,19 +91,21 @@ impl KubeSimulation {
         self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn elapsed(&self, inner: &Inner) -> Duration {
-        self.0.started.elapsed() + inner.advanced
-    }
-
     /// The time of day, since 1970.
     #[must_use]
     pub fn now(&self) -> Duration {
-        self.0.epoch + self.elapsed(&self.lock())
+        self.0.epoch + self.lock().clock.elapsed()
     }
 
-    /// Sets its clock forward: what it dates, and the times between which faults happen. Whoever waits still waits as long.
+    /// How long it has been there.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.lock().clock.elapsed()
+    }
+
+    /// Sets its clock forward, a thousand years at most: what it dates, and the times between which faults happen. Whoever waits still waits as long.
     pub fn advance(&self, by: Duration) {
-        self.lock().advanced += by;
+        self.lock().clock.advance(by);
     }
 
     /// Answers a request outside of any fault, and lets watches hear of it.
@@ -119,7 +116,7 @@ impl KubeSimulation {
     /// Looks at the cluster, or changes it behind everybody's back. No request is answered meanwhile.
     pub fn with_cluster<T>(&self, look: impl FnOnce(&mut Cluster) -> T) -> T {
         let mut inner = self.lock();
-        inner.cluster.now = self.0.epoch + self.elapsed(&inner);
+        inner.cluster.now = self.0.epoch + inner.clock.elapsed();
         let result = look(&mut inner.cluster);
         let version = inner.cluster.version();
         self.0.version.send_if_modified(|known| std::mem::replace(known, version) != version);
@@ -184,7 +181,7 @@ impl KubeSimulation {
         let call = Call { api: Api::Kubernetes, verb, path: request.path.clone(), caller };
         let (fault, at) = {
             let mut inner = self.lock();
-            let at = self.elapsed(&inner);
+            let at = inner.clock.elapsed();
             (inner.injector.decide(&call, at), at)
         };
         let delay = if let Some(How::Delay(millis)) = fault { millis } else { 0 };
@@ -259,10 +256,8 @@ impl KubeSimulation {
 /// A [`KubeSimulation`] that answers on 127.0.0.1 until it is shut down or dropped. It asks for no credentials.
 #[derive(Debug)]
 pub struct KubeSimulator {
-    address: SocketAddr,
     simulation: KubeSimulation,
-    shutdown: CancellationToken,
-    server: JoinHandle<io::Result<()>>,
+    serving: Serving,
 }
 
 impl Deref for KubeSimulator {
@@ -288,23 +283,14 @@ impl KubeSimulator {
     /// # Errors
     /// When the port cannot be had; the message names it.
     pub async fn serve(simulation: KubeSimulation, port: u16) -> io::Result<Self> {
-        let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let naming =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {wanted}: {error}"));
-        let listener = TcpListener::bind(wanted).await.map_err(naming)?;
-        let address = listener.local_addr()?;
-        let shutdown = CancellationToken::new();
-        let stopped = shutdown.clone().cancelled_owned();
-        let router = simulation.router().into_make_service_with_connect_info::<Scissors>();
-        let server = axum::serve(CuttableListener(listener), router).with_graceful_shutdown(stopped);
-        let server = tokio::spawn(async move { server.await });
-        Ok(Self { address, simulation, shutdown, server })
+        let serving = Port::bind(port).await?.serve(simulation.router());
+        Ok(Self { simulation, serving })
     }
 
     /// Where it answers, such as `http://127.0.0.1:40123`.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        self.serving.endpoint()
     }
 
     /// A kubeconfig that leads here.
@@ -319,21 +305,8 @@ impl KubeSimulator {
     }
 
     /// Stops. Watches are cut.
-    pub async fn shutdown(mut self) {
-        self.shutdown.cancel();
-        self.server.abort();
-        match (&mut self.server).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, "the simulator's listener failed"),
-            Err(error) if error.is_cancelled() => {}
-            Err(error) => warn!(%error, "the simulator's task failed"),
-        }
-    }
-}
-
-impl Drop for KubeSimulator {
-    fn drop(&mut self) {
-        self.server.abort();
+    pub async fn shutdown(self) {
+        self.serving.abort().await;
     }
 }
 

@@ -221,11 +221,13 @@ async fn every_request_is_recorded_counted_and_told_to_subscribers() {
     for (request, kind, entries, status, code) in requests {
         let Request { method, path, .. } = request.clone();
         let code = code.map(str::to_owned);
-        expected.push(CallRecord { method, path, kind, entries, status, code, duration: Duration::ZERO });
+        let (at, duration, fault) = (Duration::ZERO, Duration::ZERO, None);
+        expected.push(CallRecord { at, method, path, kind, entries, status, code, duration, fault });
         served.send(request).await;
     }
     served.builder(&put(&public_ip_path("c"), Value::Null)).body("{").send().await.unwrap();
     expected.push(CallRecord {
+        at: Duration::ZERO,
         method: Method::Put,
         path: public_ip_path("c"),
         kind: CallKind::Put,
@@ -233,14 +235,17 @@ async fn every_request_is_recorded_counted_and_told_to_subscribers() {
         status: 400,
         code: Some("InvalidRequestContent".to_owned()),
         duration: Duration::ZERO,
+        fault: None,
     });
-    assert_eq!(served.simulator.take_records(), expected);
+    let at_once = |record| CallRecord { at: Duration::ZERO, ..record };
+    let records: Vec<CallRecord> = served.simulator.take_records().into_iter().map(at_once).collect();
+    assert_eq!(records, expected);
     assert_eq!(served.simulator.take_records(), []);
     let counts = CallCounts { update_services: 1, update_address_locations: 1, put: 2, delete: 1, get: 1 };
     assert_eq!(served.simulator.counts(), counts);
     let mut told = Vec::new();
     while let Ok(record) = subscriber.try_recv() {
-        told.push(record);
+        told.push(at_once(record));
     }
     assert_eq!(told, expected);
     served.simulator.shutdown().await;

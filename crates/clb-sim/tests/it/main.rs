@@ -8,6 +8,7 @@ mod compute_flexible;
 mod compute_interfaces;
 mod compute_scale_sets;
 mod compute_time;
+mod control;
 mod determinism;
 mod faults;
 mod http;
