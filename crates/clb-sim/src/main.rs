@@ -10,7 +10,7 @@ use clb_sim::azure::{AzureConfig, ResourceGroup};
 use clb_sim::control::ControlServer;
 use clb_sim::fault::FaultPlan;
 use clb_sim::kube::{KubeConfig, KubeSimulation, KubeSimulator};
-use clb_sim::{Simulator, SimulatorConfig};
+use clb_sim::{Simulator, SimulatorConfig, recording};
 
 /// An Azure and a Kubernetes API server that live in memory and answer on 127.0.0.1, until interrupted.
 #[derive(Debug, Parser)]
@@ -28,6 +28,13 @@ struct Arguments {
     /// Manifests to start with, YAML or JSON; may be repeated.
     #[arg(long)]
     load: Vec<PathBuf>,
+    /// A recording of a cluster to play once everything answers: JSON lines, perhaps compressed by gzip. Its pods and
+    /// EndpointSlices are the recorded ones.
+    #[arg(long)]
+    replay: Option<PathBuf>,
+    /// How many times as fast as it was recorded that is played; 0 is all at once.
+    #[arg(long, default_value_t = 1.0, value_parser = speed)]
+    speed: f64,
     /// A plan of faults for both, YAML or JSON.
     #[arg(long)]
     faults: Option<PathBuf>,
@@ -88,14 +95,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => println!("\n{}", kube.kubeconfig()),
     }
     let controllers = async {
-        if arguments.no_controllers {
+        if arguments.no_controllers || arguments.replay.is_some() {
             std::future::pending::<()>().await;
         }
         simulation.run_controllers().await;
     };
+    let playing = async {
+        if let Some(path) = &arguments.replay {
+            let played = simulation.replay(recording::open(path)?, arguments.speed).await?;
+            println!("{} is played: {played} lines", path.display());
+        }
+        std::future::pending::<Result<(), Box<dyn Error>>>().await
+    };
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
         () = controllers => {}
+        failed = playing => failed?,
     }
     control.shutdown().await;
     azure.shutdown().await;
@@ -111,6 +126,11 @@ fn port(text: &str) -> Result<u16, String> {
     } else {
         Err("it answers on 127.0.0.1 only".to_owned())
     }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if speed.is_finite() && speed >= 0.0 { Ok(speed) } else { Err("it is 0 or more".to_owned()) }
 }
 
 fn read(path: &Path) -> Result<String, String> {
