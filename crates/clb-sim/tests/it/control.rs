@@ -17,6 +17,8 @@ struct World {
     kube: KubeSimulation,
     control: ControlServer,
     client: reqwest::Client,
+    /// Of the frontend, if there is one.
+    address: String,
 }
 
 impl World {
@@ -24,15 +26,16 @@ impl World {
         let azure = Simulator::start(config).await.unwrap();
         let kube = KubeSimulation::new(KubeConfig::default());
         let control = ControlServer::serve(Simulation::clone(&azure), kube.clone(), 0).await.unwrap();
-        Self { azure, kube, control, client: reqwest::Client::builder().no_proxy().build().unwrap() }
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { azure, kube, control, client, address: String::new() }
     }
 
     /// With two pods behind a frontend, one of them on each of two nodes, and a Service that looks like an attack.
     async fn with_a_service() -> Self {
-        let world = Self::start(SimulatorConfig::default()).await;
-        world.azure.with_azure(|azure| {
+        let mut world = Self::start(SimulatorConfig::default()).await;
+        world.address = world.azure.with_azure(|azure| {
+            let public_ip = azure.handle(&put(&public_ip_path("web"), public_ip("IPv4"))).body;
             let mut ok = |request: Request| assert!(azure.handle(&request).status < 300, "{request:?}");
-            ok(put(&public_ip_path("web"), public_ip("IPv4")));
             ok(put(&load_balancer_path("web"), load_balancer("web", &[("Tcp", 80, 8080)])));
             let service = json!({"service": {"name": "web", "properties": inbound("web")}});
             ok(update_services("PartialUpdate", json!([service])));
@@ -42,6 +45,7 @@ impl World {
             };
             let locations = json!([location("10.0.0.1", "10.1.0.1"), location("10.0.0.2", "10.1.0.2")]);
             ok(update_locations("PartialUpdate", locations));
+            public_ip["properties"]["ipAddress"].as_str().unwrap().to_owned()
         });
         let ports = json!([{"port": 80}]);
         let service = json!({"apiVersion": "v1", "kind": "Service",
@@ -85,7 +89,7 @@ async fn the_state_is_that_of_both_sides() {
         "azure": {
             "services": [service],
             "locations": {"10.0.0.1": {"10.1.0.1": ["web"]}, "10.0.0.2": {"10.1.0.2": ["web"]}},
-            "frontends": [{"address": "20.0.0.1", "protocol": "tcp", "port": 80}],
+            "frontends": [{"address": world.address, "protocol": "tcp", "port": 80}],
             "resources": resources,
             "machines": []
         },
@@ -98,10 +102,11 @@ async fn the_state_is_that_of_both_sides() {
         "calls": 0
     });
     assert_eq!(state, expected);
-    let ingress = world.get("/ingress?address=20.0.0.1&protocol=tcp&port=80").await;
+    let ingress = world.get(&format!("/ingress?address={}&protocol=tcp&port=80", world.address)).await;
     let pods = json!({"10.1.0.1": "10.0.0.1", "10.1.0.2": "10.0.0.2"});
     assert_eq!(ingress, json!({"loadBalancer": "web", "backendPort": 8080, "pods": pods}));
-    assert_eq!(world.get("/ingress?address=20.0.0.1&protocol=udp&port=80").await, Value::Null);
+    let other = format!("/ingress?address={}&protocol=udp&port=80", world.address);
+    assert_eq!(world.get(&other).await, Value::Null);
     assert_eq!(world.get("/egress?pod=10.1.0.1").await, json!([]));
 }
 
@@ -118,7 +123,7 @@ async fn the_page_shows_it_and_believes_no_text() {
     let absent = public_ip_path("absent");
     for shown in [
         "shop/web",
-        "20.0.0.1",
+        world.address.as_str(),
         "10.1.0.1:8080 on 10.0.0.1; 10.1.0.2:8080 on 10.0.0.2; ",
         "10.1.0.1 → web; ",
         "404 ResourceNotFound",

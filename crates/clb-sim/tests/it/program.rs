@@ -48,7 +48,10 @@ async fn the_program_says_where_it_answers_and_has_what_it_was_told_to_load() {
     let calls: Value = client.get(format!("{control}/calls")).send().await.unwrap().json().await.unwrap();
     let seen = calls["calls"].as_array().unwrap().iter().map(|call| (&call["path"], &call["status"]));
     let expected = [(json!("/api/v1/services"), json!(200)), (json!("/subscriptions/s"), json!(503))];
-    assert_eq!(seen.collect::<Vec<_>>(), expected.iter().map(|(path, status)| (path, status)).collect::<Vec<_>>());
+    assert_eq!(
+        seen.collect::<Vec<_>>(),
+        expected.iter().map(|(path, status)| (path, status)).collect::<Vec<_>>()
+    );
     program.kill().unwrap();
     program.wait().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
@@ -69,7 +72,8 @@ async fn the_program_plays_a_recording() {
     let played = output.find(|line| line.contains("is played")).unwrap();
     assert_eq!(played, format!("{recording} is played: {} lines", lines.len()));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let list: Value = client.get(format!("{kube}/api/v1/services")).send().await.unwrap().json().await.unwrap();
+    let list: Value =
+        client.get(format!("{kube}/api/v1/services")).send().await.unwrap().json().await.unwrap();
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     let mut names: Vec<String> = list["items"].as_array().unwrap().iter().map(name).collect();
     names.sort();
@@ -85,7 +89,8 @@ async fn the_program_plays_a_recording() {
 #[test]
 fn a_speed_is_a_number_that_is_not_negative() {
     for speed in ["-1", "NaN", "inf", "fast"] {
-        let output = Command::new(env!("CARGO_BIN_EXE_clb-sim")).arg(format!("--speed={speed}")).output().unwrap();
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_clb-sim")).arg(format!("--speed={speed}")).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{speed}");
     }
 }
