@@ -110,9 +110,18 @@ impl Azure {
         }
         let kept = list(&given, "backendAddressPools")?;
         let is_kept = |pool: &str| kept.iter().any(|kept| text(kept, "id").eq_ignore_ascii_case(pool));
-        let mut former = existing.into_iter().flat_map(Resource::pools);
-        if let Some(pool) = former.find(|pool| self.gateway.references(pool) && !is_kept(pool)) {
-            let message = format!("Backend address pool {pool} is in use by a service gateway.");
+        let gone = existing.into_iter().flat_map(Resource::pools).filter(|pool| !is_kept(pool));
+        for pool in gone {
+            let user = if self.gateway.references(pool) {
+                "a service gateway".to_owned()
+            } else if let Some(set) = self.scale_set_behind(|named| named.eq_ignore_ascii_case(pool)) {
+                format!("virtual machine scale set {set}")
+            } else {
+                continue;
+            };
+            let message = format!(
+                "Cannot remove backend address pool {pool} from load balancer {id} since it is in use by {user}."
+            );
             return Err(Refusal::bad("InUseBackendAddressPoolCannotBeDeleted", message));
         }
         check_rules(&given)?;
@@ -151,15 +160,20 @@ impl Azure {
         }
     }
 
-    /// Refuses to delete a load balancer with a pool that a registered service names.
+    /// Refuses to delete a load balancer with a pool that a registered service or a scale set names.
     pub(super) fn check_load_balancer_is_free(&self, load_balancer: &Resource) -> Result<(), Refusal> {
-        if !load_balancer.pools().any(|pool| self.gateway.references(pool)) {
-            return Ok(());
-        }
         let id = load_balancer.id();
-        let message =
-            format!("Load balancer {id} can not be deleted since its pool is in use by a service gateway.");
-        Err(Refusal::bad("InUseLoadBalancerCannotBeDeleted", message))
+        if load_balancer.pools().any(|pool| self.gateway.references(pool)) {
+            let message = format!(
+                "Load balancer {id} can not be deleted since its pool is in use by a service gateway."
+            );
+            return Err(Refusal::bad("InUseLoadBalancerCannotBeDeleted", message));
+        }
+        let Some(set) = self.scale_set_behind(|pool| load_balancer.has_pool(pool)) else { return Ok(()) };
+        let message = format!(
+            "Cannot remove load balancer {id} since its backend address pools are in use by virtual machine scale set {set}."
+        );
+        Err(Refusal::bad("LoadBalancerInUseByVirtualMachineScaleSet", message))
     }
 }
 

@@ -284,6 +284,36 @@ fn instances_have_the_model_they_were_made_from_until_they_are_upgraded_or_reima
 }
 
 #[test]
+fn a_backend_pool_stays_while_a_model_or_an_instance_names_it() {
+    let mut world = World::empty();
+    world.ok(put(&public_ip_path("a"), public_ip("IPv4")));
+    world.ok(put(&load_balancer_path("a"), load_balancer("a", &[])));
+    let mut set = uniform(1);
+    set["properties"]["virtualMachineProfile"]["networkProfile"] = pool(&pool_id("a"));
+    world.ok(put(&set_path("set"), set));
+    let mut emptied = load_balancer("a", &[]);
+    emptied["properties"]["backendAddressPools"] = json!([]);
+    let assert_in_use = |world: &mut World| {
+        let refused = world.refused(delete(&load_balancer_path("a")));
+        assert_eq!(refused, bad("LoadBalancerInUseByVirtualMachineScaleSet"));
+        let refused = world.refused(put(&load_balancer_path("a"), emptied.clone()));
+        assert_eq!(refused, bad("InUseBackendAddressPoolCannotBeDeleted"));
+    };
+    assert_in_use(&mut world);
+    // The model first, but the instance is as it was made.
+    let without = uniform(1)["properties"]["virtualMachineProfile"]["networkProfile"].clone();
+    world.ok(patch(
+        &set_path("set"),
+        json!({"properties": {"virtualMachineProfile": {"networkProfile": without}}}),
+    ));
+    assert_in_use(&mut world);
+    world.ok(post(&format!("{}/manualupgrade", set_path("set")), json!({"instanceIds": ["0"]})));
+    world.ok(put(&load_balancer_path("a"), emptied.clone()));
+    world.ok(put(&load_balancer_path("a"), load_balancer("a", &[])));
+    assert_eq!(world.0.handle(&delete(&load_balancer_path("a"))).status, 200);
+}
+
+#[test]
 fn capacity_goes_up_and_down_and_numbers_are_never_given_twice() {
     let mut world = World::empty();
     world.ok(put(&set_path("set"), uniform(3)));

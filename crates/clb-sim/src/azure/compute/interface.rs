@@ -11,6 +11,10 @@ use super::super::path::{Kind, Scope, last};
 use super::super::resources::{Resource, unique_id};
 use super::super::state::Azure;
 use super::machine::{Machine, MachineKey};
+use super::scale_set::NETWORK_PROFILE;
+
+/// Where an instance says which interfaces it has.
+const INSTANCE_NETWORK: &str = "/properties/networkProfileConfiguration";
 
 /// Refuses to delete an interface that a machine has.
 pub(in super::super) fn check_interface_is_free(interface: &Resource) -> Result<(), Refusal> {
@@ -42,9 +46,22 @@ fn named<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = (&'a str, &'a
     items.map(|item| (text(item, "name"), field(item, "properties").unwrap_or(&Value::Null)))
 }
 
+/// The backend pools that an ip-configuration names.
+fn pools_of(ip: &Value) -> impl Iterator<Item = &str> {
+    let pools = field(ip, "loadBalancerBackendAddressPools").and_then(Value::as_array);
+    pools.into_iter().flatten().map(|pool| text(pool, "id"))
+}
+
+/// The backend pools that the interfaces of a model or of an instance name.
+fn pools_in(network: &Value) -> impl Iterator<Item = &str> {
+    let interfaces = named(network, "networkInterfaceConfigurations");
+    let ips = interfaces.flat_map(|(_, interface)| named(interface, "ipConfigurations"));
+    ips.flat_map(|(_, ip)| pools_of(ip))
+}
+
 /// The interfaces that an instance asks for.
 fn configurations(machine: &Machine) -> impl Iterator<Item = (&str, &Value)> {
-    let network = machine.body.pointer("/properties/networkProfileConfiguration").unwrap_or(&Value::Null);
+    let network = machine.body.pointer(INSTANCE_NETWORK).unwrap_or(&Value::Null);
     named(network, "networkInterfaceConfigurations")
 }
 
@@ -163,21 +180,26 @@ impl Azure {
 
     /// Refuses backend pools that are not there, which the interfaces of a scale set or an instance name.
     pub(super) fn check_network(&self, user: &str, network: Option<&Value>) -> Result<(), Refusal> {
-        let interfaces = network.into_iter().flat_map(|it| named(it, "networkInterfaceConfigurations"));
-        for (_, ip) in interfaces.flat_map(|(_, interface)| named(interface, "ipConfigurations")) {
-            self.check_pools(user, ip)?;
-        }
-        Ok(())
+        self.check_pools(user, network.into_iter().flat_map(pools_in))
     }
 
-    /// The same of one ip-configuration.
-    fn check_pools(&self, user: &str, ip: &Value) -> Result<(), Refusal> {
-        let pools = field(ip, "loadBalancerBackendAddressPools").and_then(Value::as_array);
-        let mut pools = pools.into_iter().flatten().map(|pool| text(pool, "id"));
+    fn check_pools<'a>(&self, user: &str, mut pools: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
         match pools.find(|pool| self.load_balancer_with(pool).is_none()) {
             Some(missing) => Err(Refusal::missing_reference(missing, user)),
             None => Ok(()),
         }
+    }
+
+    /// The id of a scale set whose model, or one of whose instances, names such a backend pool.
+    pub(in super::super) fn scale_set_behind(&self, is_meant: impl Fn(&str) -> bool) -> Option<&str> {
+        let models = self.compute.sets.values().map(|set| (set, set.body.pointer(NETWORK_PROFILE)));
+        let instances = self.compute.machines.values().filter_map(|machine| {
+            let set = self.compute.sets.get(machine.set.as_ref()?)?;
+            Some((set, machine.body.pointer(INSTANCE_NETWORK)))
+        });
+        let names_it = |network: &Value| pools_in(network).any(&is_meant);
+        let mut all = models.chain(instances);
+        all.find(|(_, network)| network.is_some_and(names_it)).map(|(set, _)| set.id.as_str())
     }
 
     /// Checks an interface that is to be written, and gives it addresses; it keeps those that it has. The machine that it
@@ -204,9 +226,7 @@ impl Azure {
                 optional_list(properties, "loadBalancerBackendAddressPools")?;
             }
         }
-        for (_, ip) in named(&given, "ipConfigurations") {
-            self.check_pools(id, ip)?;
-        }
+        self.check_pools(id, named(&given, "ipConfigurations").flat_map(|(_, ip)| pools_of(ip)))?;
         let held: BTreeSet<IpAddr> = existing.into_iter().flat_map(addresses).collect();
         let mut free = held.clone();
         let mut taken = Vec::new();

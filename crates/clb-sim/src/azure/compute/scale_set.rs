@@ -19,7 +19,7 @@ const READ_ONLY: [&str; 4] = ["id", "name", "type", "etag"];
 const READ_ONLY_PROPERTIES: [&str; 3] = ["provisioningState", "uniqueId", "timeCreated"];
 
 /// Where its machines' interfaces are described.
-const NETWORK_PROFILE: &str = "/properties/virtualMachineProfile/networkProfile";
+pub(super) const NETWORK_PROFILE: &str = "/properties/virtualMachineProfile/networkProfile";
 
 /// A scale set.
 #[derive(Clone, Debug)]
