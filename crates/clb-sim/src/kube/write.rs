@@ -98,7 +98,36 @@ fn check_types(kind: Kind, body: &Value) -> Result<(), Refusal> {
         Kind::Event => decode::<Event>,
         Kind::Lease => decode::<Lease>,
     };
-    typed(body).map_err(|error| unreadable(kind, &error.to_string()))
+    typed(body).map_err(|error| unreadable(kind, &error.to_string()))?;
+    check_micro_times(kind, body)
+}
+
+/// Refuses times that have anything but six digits of a fraction where the real server wants microseconds, in its words. What
+/// is before the fraction is known to be a time.
+fn check_micro_times(kind: Kind, body: &Value) -> Result<(), Refusal> {
+    let times: &[&str] = match kind {
+        Kind::Lease => &["/spec/acquireTime", "/spec/renewTime"],
+        Kind::Event => &["/eventTime", "/series/lastObservedTime"],
+        Kind::Namespace | Kind::Node | Kind::Pod | Kind::Service | Kind::EndpointSlice => &[],
+    };
+    let seconds = "2006-01-02T15:04:05";
+    for time in times.iter().filter_map(|pointer| body.pointer(pointer)?.as_str()) {
+        let rest = time.get(seconds.len()..).unwrap_or_default();
+        let digits = rest
+            .get(1..7)
+            .filter(|digits| rest.starts_with('.') && digits.bytes().all(|it| it.is_ascii_digit()));
+        let zone = digits.and_then(|_| rest.get(7..));
+        let (rest, wanted) = match zone {
+            None => (rest, ".000000"),
+            Some(zone) if zone.starts_with(['Z', '+', '-']) => continue,
+            Some(zone) => (zone, "Z07:00"),
+        };
+        let why = format!(
+            "parsing time {time:?} as \"{seconds}.000000Z07:00\": cannot parse {rest:?} as {wanted:?}"
+        );
+        return Err(unreadable(kind, &why));
+    }
+    Ok(())
 }
 
 /// Refuses a body with fields that its kind does not have, if the request wants that.

@@ -118,6 +118,30 @@ fn a_body_of_the_wrong_types_is_refused() {
 }
 
 #[test]
+fn times_with_microseconds_have_six_digits_of_them() {
+    let mut cluster = cluster();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    for (name, time, refused) in [
+        ("a", "2026-01-01T00:00:00.000000Z", None),
+        ("b", "2026-01-01T00:00:00.123456+01:00", None),
+        ("c", "2026-01-01T00:00:00Z", Some(("Z", ".000000"))),
+        ("d", "2026-01-01T00:00:00.123Z", Some((".123Z", ".000000"))),
+        ("e", "2026-01-01T00:00:00.123456789Z", Some(("789Z", "Z07:00"))),
+    ] {
+        let lease = json!({"metadata": {"name": name}, "spec": {"renewTime": time}});
+        let (status, body) = send(&mut cluster, "POST", leases, lease);
+        let message = refused.map(|(rest, wanted)| {
+            format!(
+                "Lease in version \"v1\" cannot be handled as a Lease: parsing time {time:?} as \
+                 \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest:?} as {wanted:?}"
+            )
+        });
+        let expected = if message.is_some() { 400 } else { 201 };
+        assert_eq!((status, body["message"].as_str()), (expected, message.as_deref()), "{time}");
+    }
+}
+
+#[test]
 fn a_bound_pod_stays_until_it_is_deleted_without_grace() {
     let mut cluster = cluster();
     send(&mut cluster, "POST", PODS, pod("p"));

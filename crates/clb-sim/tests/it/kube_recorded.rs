@@ -12,10 +12,9 @@ fn folder() -> PathBuf {
 }
 
 /// The answers that are left out, and why.
-const LEFT_OUT: [(&str, &str); 13] = [
+const LEFT_OUT: [(&str, &str); 12] = [
     ("forbidden-403", "no credentials are asked for"),
     ("unauthorized-401", "no credentials are asked for"),
-    ("lease-bad-time-400", "times are read more leniently"),
     ("endpoints-list-deprecated-200", "Endpoints are not modelled"),
     ("watch-gone-410-compacted", "the history here is not compacted while it is recorded"),
     ("watch-cached-compacted-still-served", "the events of a run that was not recorded"),
