@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use clb_controller::objects::{ObjectWriter, POD_FINALIZER, SERVICE_FINALIZER, UPSTREAM_SERVICE_FINALIZER};
+use clb_controller::objects::{
+    Condition, Event, ObjectRef, ObjectWriter, POD_FINALIZER, SERVICE_FINALIZER, UPSTREAM_SERVICE_FINALIZER,
+};
 use clb_difftracker::{
     Ip, ObjectKey, Outcome, PodRef, PodRequest, ResourceVersion, ServiceId, ServiceRequest, Success,
 };
@@ -89,6 +91,7 @@ impl ObjectWriter for RecordedObjects {
             ServiceRequest::AddFinalizers => drop(written.services.insert(uid)),
             ServiceRequest::RemoveFinalizers => drop(written.services.remove(&uid)),
             ServiceRequest::SetIngress(ip) => drop(written.ingress.insert(uid, ip)),
+            ServiceRequest::ClearIngress(_) => drop(written.ingress.remove(&uid)),
         }
         done()
     }
@@ -100,6 +103,14 @@ impl ObjectWriter for RecordedObjects {
             PodRequest::AddFinalizer => drop(written.pods.insert(uid)),
             PodRequest::RemoveFinalizer => drop(written.pods.remove(&uid)),
         }
+        done()
+    }
+
+    async fn write_condition(&self, _: &ObjectRef, _: &Condition) -> Outcome {
+        done()
+    }
+
+    async fn write_event(&self, _: &Event) -> Outcome {
         done()
     }
 }

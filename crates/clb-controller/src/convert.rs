@@ -167,6 +167,8 @@ pub fn service_applied(policy: &AdmissionPolicy, service: &core::Service) -> Res
     };
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let entries = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    // Of a Service that is being deleted nobody reads the status, so nothing there has to be taken back.
+    let entries = if service.metadata.deletion_timestamp.is_some() { &[] } else { entries };
     let mut ingress = Vec::new();
     for (index, address) in entries.iter().enumerate().filter_map(|(at, it)| Some((at, it.ip.as_deref()?))) {
         match parse_ip(address) {

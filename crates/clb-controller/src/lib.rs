@@ -29,14 +29,22 @@
 
 pub mod admission;
 pub mod batch_updater;
+mod clock;
 pub mod convert;
 mod driver;
 mod executor;
+#[cfg(feature = "kube")]
+pub mod kube;
+mod leadership;
 pub mod nodes;
 pub mod objects;
 mod outcome;
+pub mod readiness;
 pub mod reading;
+pub mod watched;
 
 pub use batch_updater::LocationAndNrpServiceBatchUpdater;
+pub use clock::WallClock;
 pub use driver::{Driver, DriverConfig, Inbox, Stopped};
 pub use executor::{OWNER_TAG, ResourceExecutor};
+pub use leadership::Leadership;

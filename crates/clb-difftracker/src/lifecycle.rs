@@ -164,6 +164,18 @@ impl ServiceObject {
         let same_family = |other: &&Ip| other.family() == ip.family();
         self.ingress.certain().is_some_and(|shown| shown.iter().filter(same_family).eq([&ip]))
     }
+
+    /// Whether clients may be told of this IP.
+    fn may_show(&self, ip: Ip) -> bool {
+        self.ingress.possible().is_some_and(|shown| shown.contains(&ip))
+    }
+
+    /// The status does not have this IP any more.
+    pub(crate) fn hide(&mut self, ip: Ip) {
+        let mut shown = self.ingress.possible().cloned().unwrap_or_default();
+        shown.retain(|other| *other != ip);
+        self.ingress = if shown.is_empty() { Observed::Absent } else { Observed::Present(shown) };
+    }
 }
 
 /// What is to become of a service.
@@ -217,6 +229,11 @@ pub(crate) fn next_step(
         Goal::Serve(spec) => serving_step(spec, object, resources, references),
         Goal::Egress { ipv6 } => egress_step(ipv6, resources, references),
         Goal::Remove => {
+            // Clients should not be told of an address that goes away.
+            let address = resources.public_ip.possible().and_then(|ip| ip.address);
+            if let Some(ip) = address.filter(|ip| object.is_some_and(|object| object.may_show(*ip))) {
+                return Step::Object(ServiceRequest::ClearIngress(ip));
+            }
             let step = removal_step(resources, references);
             let is_last = step == Step::Settled && may_have_finalizers;
             if is_last { Step::Object(ServiceRequest::RemoveFinalizers) } else { step }

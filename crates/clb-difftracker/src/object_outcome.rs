@@ -34,6 +34,12 @@ impl DiffTracker {
                 self.services[id].object.finalizers = Observed::Absent;
                 return self.on_progress(id);
             }
+            Outcome::Failed(Failure { kind: FailureKind::NotFound, .. })
+                if matches!(request, ServiceRequest::ClearIngress(_)) =>
+            {
+                self.services[id].object.ingress = Observed::Absent;
+                return self.on_progress(id);
+            }
             Outcome::Failed(failure) => failure,
             Outcome::Unknown(failure) => {
                 let object = &mut self.services[id].object;
@@ -41,6 +47,7 @@ impl DiffTracker {
                     ServiceRequest::AddFinalizers => object.finalizers = Observed::Unknown(true),
                     ServiceRequest::RemoveFinalizers => object.finalizers.doubt(),
                     ServiceRequest::SetIngress(ip) => object.ingress = Observed::Unknown(vec![ip]),
+                    ServiceRequest::ClearIngress(_) => object.ingress.doubt(),
                 }
                 failure
             }
@@ -77,9 +84,15 @@ impl DiffTracker {
             ServiceRequest::SetIngress(ip) if !is_older || matches!(object.ingress, Observed::Unknown(_)) => {
                 object.ingress = Observed::Present(vec![ip]);
             }
+            ServiceRequest::ClearIngress(ip)
+                if !is_older || matches!(object.ingress, Observed::Unknown(_)) =>
+            {
+                object.hide(ip);
+            }
             ServiceRequest::AddFinalizers
             | ServiceRequest::RemoveFinalizers
-            | ServiceRequest::SetIngress(_) => {}
+            | ServiceRequest::SetIngress(_)
+            | ServiceRequest::ClearIngress(_) => {}
         }
     }
 

@@ -75,6 +75,8 @@ pub enum ServiceRequest {
     /// Make this the one IP of its family in the status, and keep everything else there. Not on a Service that is being
     /// deleted or no longer wants a load balancer: that is a `Conflict`.
     SetIngress(Ip),
+    /// Remove this IP from the status, and keep everything else there: the Service has stopped being a load balancer of ours.
+    ClearIngress(Ip),
 }
 
 /// What to write on a pod.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clb_controller::objects::ObjectWriter;
+use clb_controller::objects::{Condition, Event, ObjectRef, ObjectWriter};
 use clb_difftracker::{
     ObjectKey, Outcome, PodRef, PodRequest, ResourceVersion, ServiceId, ServiceRequest, Success,
 };
@@ -254,5 +254,13 @@ impl ObjectWriter for Objects {
 
     async fn write_pod(&self, pod: &PodRef, request: PodRequest) -> Outcome {
         self.written(format!("{pod}: {request:?}"))
+    }
+
+    async fn write_condition(&self, _: &ObjectRef, _: &Condition) -> Outcome {
+        Outcome::Succeeded(Success::Done)
+    }
+
+    async fn write_event(&self, _: &Event) -> Outcome {
+        Outcome::Succeeded(Success::Done)
     }
 }

@@ -142,6 +142,7 @@ impl Cluster {
                         return Err(FailureKind::Conflict);
                     }
                     ServiceRequest::SetIngress(ip) => object.ingress = vec![*ip],
+                    ServiceRequest::ClearIngress(ip) => object.ingress.retain(|shown| shown != ip),
                 }
                 object.version = version;
             }
@@ -183,6 +184,16 @@ impl Cluster {
             {
                 Err(format!("a status for {service}, which wants no load balancer"))
             }
+            Action::Service { service, request: ServiceRequest::ClearIngress(_), .. }
+                if self.services.get(service).is_some_and(|object| object.intent != Intent::None) =>
+            {
+                Err(format!("the status of {service} is cleared, which wants a load balancer"))
+            }
+            Action::Service { service, request: ServiceRequest::RemoveFinalizers, .. }
+                if self.services.get(service).is_some_and(|object| !object.ingress.is_empty()) =>
+            {
+                Err(format!("{service} is let go with an address in its status"))
+            }
             Action::Pod { pod, request: PodRequest::RemoveFinalizer } if self.is_held(pod, azure, false) => {
                 Err(format!("rule 4: {pod} is released while the gateway holds an address it had"))
             }
@@ -223,7 +234,10 @@ impl Cluster {
                     let is = (service.finalizers, service.ingress.as_slice());
                     assert_eq!(is, (Finalizers::Complete, ip.as_slice()), "{id}");
                 }
-                Intent::None => assert_eq!(service.finalizers, Finalizers::None, "{id}"),
+                Intent::None => {
+                    let is = (service.finalizers, service.ingress.as_slice());
+                    assert_eq!(is, (Finalizers::None, [].as_slice()), "{id}");
+                }
                 Intent::Rejected(_) => {}
             }
         }

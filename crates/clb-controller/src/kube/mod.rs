@@ -1,0 +1,5 @@
+//! The Kubernetes side, over `kube`.
+
+mod lease;
+mod watch;
+mod writer;
