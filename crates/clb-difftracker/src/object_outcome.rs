@@ -34,12 +34,6 @@ impl DiffTracker {
                 self.services[id].object.finalizers = Observed::Absent;
                 return self.on_progress(id);
             }
-            Outcome::Failed(Failure { kind: FailureKind::NotFound, .. })
-                if matches!(request, ServiceRequest::ClearIngress(_)) =>
-            {
-                self.services[id].object.ingress = Observed::Absent;
-                return self.on_progress(id);
-            }
             Outcome::Failed(failure) => failure,
             Outcome::Unknown(failure) => {
                 let object = &mut self.services[id].object;
