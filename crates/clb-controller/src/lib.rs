@@ -30,6 +30,7 @@
 pub mod admission;
 pub mod batch_updater;
 mod clock;
+pub mod cluster;
 pub mod convert;
 mod driver;
 mod executor;

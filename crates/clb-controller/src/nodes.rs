@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clb_difftracker::{Change, Kind, Node, NodeName, ObjectName, Uid};
+use clb_difftracker::{Change, IpFamily, Kind, Node, NodeName, ObjectName, Uid};
 use clb_vmss::NodeEvent;
 
 /// What is believed of machines that have no Node object with addresses yet.
@@ -116,6 +116,17 @@ impl NodeJoin {
             | Change::ResyncBegin(_)
             | Change::ResyncDone(_) => vec![change],
         }
+    }
+
+    /// The name of a node as it is kept here, if it is known.
+    pub(crate) fn known_name(&self, name: &NodeName) -> Option<&NodeName> {
+        self.nodes.get_key_value(name).map(|(name, _)| name)
+    }
+
+    /// Whether a node is known, and has no address of this family.
+    pub(crate) fn lacks_family(&self, name: &NodeName, family: IpFamily) -> bool {
+        let view = self.nodes.get(name).and_then(|known| known.view(name, self.anticipation));
+        view.is_some_and(|node| node.location(family).is_none())
     }
 
     /// Something changed in a scale set.
