@@ -69,7 +69,7 @@ pub struct World {
     /// What the controller wrote on the recorded objects.
     pub objects: Arc<RecordedObjects>,
     inbox: Inbox,
-    driver: JoinHandle<()>,
+    driver: JoinHandle<usize>,
     shutdown: CancellationToken,
     observer: Arc<dyn Fn(Event) + Send + Sync>,
     changes: u64,

@@ -28,6 +28,7 @@
 //! Watches (`kube`), an `ObjectWriter` over it, the lease, metrics: they will stand beside the driver and feed it.
 
 pub mod admission;
+mod announce;
 pub mod batch_updater;
 mod clock;
 pub mod cluster;
@@ -42,10 +43,11 @@ pub mod objects;
 mod outcome;
 pub mod readiness;
 pub mod reading;
+mod story;
 pub mod watched;
 
 pub use batch_updater::LocationAndNrpServiceBatchUpdater;
 pub use clock::WallClock;
-pub use driver::{Driver, DriverConfig, Inbox, Stopped};
+pub use driver::{Driver, DriverConfig, Inbox, ReadingStatus, Status, Stopped, WatchStatus};
 pub use executor::{OWNER_TAG, ResourceExecutor};
 pub use leadership::Leadership;

@@ -78,6 +78,8 @@ struct GatedPod {
     is_told: bool,
     /// The addresses for which it was told.
     told_for: Vec<Ip>,
+    /// What was decided for it in this form.
+    asked: Option<ConditionStatus>,
     deadline: Option<Timestamp>,
 }
 
@@ -128,6 +130,7 @@ impl Gates {
             ready_since: is_ready.then(|| was_ready.unwrap_or(now)),
             is_told,
             told_for,
+            asked: None,
             deadline: None,
         };
         if let Some(since) = gated.ready_since.filter(|_| gated.waits()) {
@@ -166,16 +169,24 @@ impl Gates {
         self.waiting.first().map(|(at, _)| *at)
     }
 
-    /// The conditions that should be written now on pods that wait. The cost is that of a look at each of them.
+    /// What was decided is to be decided anew: it may not have been written.
+    pub(crate) fn ask_again(&mut self) {
+        self.pods.values_mut().for_each(|gated| gated.asked = None);
+    }
+
+    /// The conditions that should be written now on pods that wait, each once. The cost is that of a look at each of them.
     pub(crate) fn decide(
-        &self,
+        &mut self,
         now: Timestamp,
         programmed: impl Fn(Ip) -> Programmed,
         selecting: impl Fn(&str, &BTreeMap<String, String>) -> Vec<(ServiceId, IpFamily)>,
     ) -> Vec<(PodRef, Condition)> {
         let mut decided = Vec::new();
         for (deadline, uid) in &self.waiting {
-            let Some(gated) = self.pods.get(uid) else { continue };
+            let Some(gated) = self.pods.get_mut(uid) else { continue };
+            if gated.asked == Some(ConditionStatus::True) {
+                continue;
+            }
             let awaited = gated.awaited(&programmed, &selecting);
             let condition = if awaited.is_empty() && !gated.ips.is_empty() {
                 condition(
@@ -197,7 +208,10 @@ impl Gates {
             } else {
                 continue;
             };
-            decided.push((gated.pod.clone(), condition));
+            if gated.asked != Some(condition.status) {
+                gated.asked = Some(condition.status);
+                decided.push((gated.pod.clone(), condition));
+            }
         }
         decided
     }

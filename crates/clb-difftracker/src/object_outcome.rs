@@ -146,7 +146,14 @@ impl DiffTracker {
                 let at = self.not_before(Timer::Pod(id), at, failure.kind);
                 if let Source::Pod(pod) = self.sources.key(id).clone() {
                     let Failure { kind, message } = failure;
-                    self.notices.push_back(Notice::PodFailed { operation, pod, kind, message, retry_at: at });
+                    self.notices.push_back(Notice::PodFailed {
+                        operation,
+                        pod,
+                        request,
+                        kind,
+                        message,
+                        retry_at: at,
+                    });
                 }
             }
         }

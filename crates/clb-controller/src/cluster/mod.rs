@@ -136,10 +136,20 @@ impl ClusterView {
     }
 
     /// The conditions that should be written now on pods whose readiness waits for us, with what the tracker says of their
-    /// addresses. The cost is that of a look at each pod that waits.
-    pub fn pod_conditions(&self, programmed: impl Fn(Ip) -> Programmed) -> Vec<(PodRef, Condition)> {
-        self.gates
-            .decide(self.now, programmed, |namespace, labels| self.services.selecting(namespace, labels))
+    /// addresses; each is given once. The cost is that of a look at each pod that waits.
+    pub fn pod_conditions(&mut self, programmed: impl Fn(Ip) -> Programmed) -> Vec<(PodRef, Condition)> {
+        let services = &self.services;
+        self.gates.decide(self.now, programmed, |namespace, labels| services.selecting(namespace, labels))
+    }
+
+    /// The conditions of pods are to be given once more: what was given may not have been written.
+    pub fn ask_again(&mut self) {
+        self.gates.ask_again();
+    }
+
+    /// The Services that ask for a load balancer of ours, or show our condition.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceId> {
+        self.services.ids()
     }
 
     /// What is known of a Service's object: its name, and our condition as it stands there. `None` if there is no such object, if

@@ -65,6 +65,10 @@ impl Services {
         self.names.get(id).and_then(|key| self.rows.get_key_value(key))
     }
 
+    pub(super) fn ids(&self) -> impl Iterator<Item = &ServiceId> {
+        self.names.keys()
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.rows.keys()
     }
