@@ -4,6 +4,7 @@
 
 mod admission;
 mod budget;
+mod cluster;
 mod convert;
 mod driver;
 mod driving;
