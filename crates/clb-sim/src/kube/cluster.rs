@@ -11,6 +11,7 @@ use super::controllers::Controlled;
 use super::index::Index;
 use super::kind::{Kind, Target, is_real, parse};
 use super::list::{Form, Watch};
+use super::replay::Recorded;
 use super::status::Refusal;
 use super::write::check_fields;
 
@@ -103,6 +104,8 @@ pub struct Cluster {
     pub(super) now: Duration,
     /// How far its own controllers have come.
     pub(super) controlled: Controlled,
+    /// What a recording that is played said last of Services and pods.
+    pub(super) recorded: BTreeMap<Key, Recorded>,
 }
 
 impl Cluster {
@@ -118,6 +121,7 @@ impl Cluster {
             counter: 0,
             now: Duration::ZERO,
             controlled: Controlled::default(),
+            recorded: BTreeMap::new(),
         };
         for name in ["default", "kube-system"] {
             cluster.ensure_namespace(name);
