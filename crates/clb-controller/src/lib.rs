@@ -36,6 +36,7 @@ mod executor;
 #[cfg(feature = "kube")]
 pub mod kube;
 mod leadership;
+pub mod lease;
 pub mod nodes;
 pub mod objects;
 mod outcome;
