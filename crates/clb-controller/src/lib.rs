@@ -38,6 +38,7 @@ mod executor;
 #[cfg(feature = "kube")]
 pub mod kube;
 mod leadership;
+pub mod lease;
 pub mod nodes;
 pub mod objects;
 mod outcome;
