@@ -265,7 +265,10 @@ impl Sources {
         let config = WatchConfig { seed: self.config.seed.wrapping_add(nth), ..self.config.clone() };
         let (inbox, relists) = (self.inbox.clone(), self.inbox.relists());
         self.tasks.spawn(async move {
-            let sink = async |event| inbox.watched(told(event)).await;
+            let sink = move |event| {
+                let (inbox, watched) = (inbox.clone(), told(event));
+                async move { inbox.watched(watched).await }
+            };
             watch(api, selector, config, relists, sink).await
         });
     }
@@ -277,11 +280,11 @@ impl Sources {
             loop {
                 let leads = |leadership: &Leadership| leadership.term_at(Instant::now());
                 // Whoever elects lives as long as this, or there is nobody and this replica leads for ever.
-                let Some(term) = (match leadership.wait_for(|now| leads(now).is_some()).await {
-                    Ok(now) => leads(&now),
+                let led = leadership.wait_for(|now| leads(now).is_some()).await.map(|now| leads(&now));
+                let term = match led {
+                    Ok(Some(term)) => term,
+                    Ok(None) => continue,
                     Err(_) => std::future::pending().await,
-                }) else {
-                    continue;
                 };
                 let pause = match find_strays(&client, &inbox).await {
                     Ok(()) => interval,

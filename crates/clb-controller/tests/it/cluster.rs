@@ -1,6 +1,5 @@
 //! What objects of a cluster mean together: named ports, nodes out of reach, readiness gates, what cannot be read.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clb_controller::admission::AdmissionPolicy;

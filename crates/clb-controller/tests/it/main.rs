@@ -16,3 +16,7 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+#[cfg(feature = "kube")]
+mod whole;
+#[cfg(feature = "kube")]
+mod world;

@@ -144,7 +144,8 @@ impl World {
     pub(crate) fn node_addresses(&self, name: &str, ips: &[&str]) {
         let address = |ip: &&str| json!({"type": "InternalIP", "address": ip});
         let addresses: Vec<_> = ips.iter().map(address).collect();
-        let status = json!({"status": {"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]}});
+        let status =
+            json!({"status": {"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]}});
         self.ask("PATCH", &format!("/api/v1/nodes/{name}/status"), status).unwrap();
     }
 
@@ -177,7 +178,11 @@ impl World {
     }
 
     pub(crate) fn slice_of(&self, name: &str, service: &str, endpoints: Value) {
-        let family = if endpoints[0]["addresses"][0].as_str().is_some_and(|ip| ip.contains(':')) { "IPv6" } else { "IPv4" };
+        let family = if endpoints[0]["addresses"][0].as_str().is_some_and(|ip| ip.contains(':')) {
+            "IPv6"
+        } else {
+            "IPv4"
+        };
         let slice = json!({"metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}},
             "addressType": family, "ports": [{"name": "http", "protocol": "TCP", "port": 8080}], "endpoints": endpoints});
         let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
@@ -245,7 +250,8 @@ impl World {
             let mut events = BTreeMap::new();
             for event in cluster.objects(Kind::Event) {
                 let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
-                *events.entry((text("type"), text("reason"))).or_default() += event["count"].as_u64().unwrap_or(1);
+                *events.entry((text("type"), text("reason"))).or_default() +=
+                    event["count"].as_u64().unwrap_or(1);
             }
             events
         })
@@ -319,17 +325,27 @@ pub(crate) struct Held {
 impl Held {
     async fn read(nrp: &NrpClient) -> Self {
         let call = CallContext::random();
-        let names = |names: Vec<Option<String>>| names.into_iter().flatten().map(|name| name.to_ascii_lowercase()).collect();
+        let names = |names: Vec<Option<String>>| {
+            names.into_iter().flatten().map(|name| name.to_ascii_lowercase()).collect()
+        };
         let mut held = Self {
-            services: names(nrp.get_services(&call).await.unwrap().into_iter().map(|it| Some(it.name)).collect()),
-            load_balancers: names(nrp.list_load_balancers(&call).await.unwrap().into_iter().map(|it| it.name).collect()),
-            nat_gateways: names(nrp.list_nat_gateways(&call).await.unwrap().into_iter().map(|it| it.name).collect()),
-            public_ips: names(nrp.list_public_ips(&call).await.unwrap().into_iter().map(|it| it.name).collect()),
+            services: names(
+                nrp.get_services(&call).await.unwrap().into_iter().map(|it| Some(it.name)).collect(),
+            ),
+            load_balancers: names(
+                nrp.list_load_balancers(&call).await.unwrap().into_iter().map(|it| it.name).collect(),
+            ),
+            nat_gateways: names(
+                nrp.list_nat_gateways(&call).await.unwrap().into_iter().map(|it| it.name).collect(),
+            ),
+            public_ips: names(
+                nrp.list_public_ips(&call).await.unwrap().into_iter().map(|it| it.name).collect(),
+            ),
             addresses: BTreeSet::new(),
         };
         for location in nrp.get_address_locations(&call).await.unwrap() {
             for address in location.addresses {
-                for service in &address.services {
+                for service in address.services.iter() {
                     held.addresses.insert((location.location, address.address, service.to_ascii_lowercase()));
                 }
             }
