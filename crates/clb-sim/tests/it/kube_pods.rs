@@ -421,45 +421,39 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn take(cluster: &mut Cluster, now: &mut Duration, step: Step) {
-    let mut send = |method: &str, path: &str, body: Value| {
-        let request = Request {
-            method: method.to_owned(),
-            path: format!("{PODS}{path}"),
-            content_type: STRATEGIC.to_owned(),
-            body,
-            ..Request::default()
-        };
-        cluster.handle(&request, *now);
-    };
-    let said = |of: &str, is: bool| {
+    fn send(cluster: &mut Cluster, now: Duration, method: &str, path: &str, body: Value) {
+        let (method, path) = (method.to_owned(), format!("{PODS}{path}"));
+        let request =
+            Request { method, path, content_type: STRATEGIC.to_owned(), body, ..Request::default() };
+        cluster.handle(&request, now);
+    }
+    fn said(of: &str, is: bool) -> Value {
         let status = if is { "True" } else { "False" };
         json!({"status": {"conditions": [{"type": of, "status": status}]}})
-    };
+    }
     match step {
         Step::Reach(node, is_ready) => cluster.set_node_ready(&format!("n{node}"), is_ready).unwrap(),
         Step::Pod(name) => {
             let mut spec = sleeps(2);
             spec["readinessGates"] = json!([{"conditionType": "x/a"}]);
-            send("POST", "", pod(&format!("p{name}"), spec));
+            send(cluster, *now, "POST", "", pod(&format!("p{name}"), spec));
         }
-        Step::Gate(name, is_open) => send("PATCH", &format!("/p{name}/status"), said("x/a", is_open)),
+        Step::Gate(name, is_open) => {
+            send(cluster, *now, "PATCH", &format!("/p{name}/status"), said("x/a", is_open));
+        }
         Step::Containers(name, are_ready) => {
-            let started =
-                cluster.objects(Kind::Pod).find(|pod| pod["metadata"]["name"] == format!("p{name}"));
-            if started.is_some_and(|pod| pod["status"]["podIP"].is_string()) {
-                let mut send = |path: &str, body: Value| {
-                    let (method, path) = ("PATCH".to_owned(), format!("{PODS}{path}"));
-                    let content_type = STRATEGIC.to_owned();
-                    cluster.handle(&Request { method, path, content_type, body, ..Request::default() }, *now);
-                };
-                send(&format!("/p{name}/status"), said("ContainersReady", are_ready));
+            let has_name = |pod: &&Value| pod["metadata"]["name"] == format!("p{name}");
+            let pod = cluster.objects(Kind::Pod).find(has_name);
+            if pod.is_some_and(|pod| pod["status"]["podIP"].is_string()) {
+                let said = said("ContainersReady", are_ready);
+                send(cluster, *now, "PATCH", &format!("/p{name}/status"), said);
             }
         }
-        Step::Delete(name) => send("DELETE", &format!("/p{name}"), Value::Null),
+        Step::Delete(name) => send(cluster, *now, "DELETE", &format!("/p{name}"), Value::Null),
         Step::Seconds(seconds) => {
             *now += Duration::from_secs(u64::from(seconds));
             // Any request tells the cluster the time.
-            send("GET", "", Value::Null);
+            send(cluster, *now, "GET", "", Value::Null);
         }
         Step::Round => cluster.run_controllers(),
     }

@@ -16,6 +16,9 @@ use crate::support::{
     update_services,
 };
 
+/// Longer than any roll-out here takes.
+const AN_HOUR: Duration = Duration::from_secs(3_600);
+
 /// A roll-out of pods with a readiness gate.
 fn rollout(spec: Value) -> Rollout {
     let mut template = pod("", spec);
@@ -32,9 +35,13 @@ fn names(simulation: &KubeSimulation, is_wanted: impl Fn(&Value) -> bool) -> BTr
     })
 }
 
-fn is_ready(pod: &Value) -> bool {
+fn says(pod: &Value, condition: &str) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
+    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == condition && it["status"] == "True"))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    says(pod, "Ready")
 }
 
 fn counts(pod: &Value) -> bool {
@@ -45,9 +52,12 @@ fn counts(pod: &Value) -> bool {
 async fn open_gates(simulation: KubeSimulation, after: Duration) {
     let mut version = 0;
     loop {
-        for name in names(&simulation, |pod| counts(pod) && !is_ready(pod)) {
+        for name in names(&simulation, |pod| counts(pod) && !says(pod, "x/a") && !is_ready(pod)) {
             sleep(after).await;
-            say(&simulation, &name, "x/a", "True");
+            // It may be gone by now.
+            if names(&simulation, |pod| pod["metadata"]["name"] == name).len() == 1 {
+                say(&simulation, &name, "x/a", "True");
+            }
         }
         version = simulation.changed_since(version).await;
     }
@@ -72,7 +82,7 @@ async fn pods_are_replaced_one_by_one_and_as_many_as_before_are_always_ready() {
         }
     });
     let begun = Instant::now();
-    let new = rollout(sleeps(20)).run(&simulation).await.unwrap();
+    let new = timeout(AN_HOUR, rollout(sleeps(20)).run(&simulation)).await.unwrap().unwrap();
     // Each waits for its gate, and none for an old one to stop.
     assert_eq!(begun.elapsed().as_secs(), 9);
     assert_eq!(names(&simulation, counts), new);
@@ -90,7 +100,7 @@ async fn old_pods_that_are_not_ready_do_not_hold_up_a_rollout_and_new_ones_do() 
     settled().await;
     let roll = tokio::spawn({
         let simulation = simulation.clone();
-        async move { rollout(json!({})).run(&simulation).await }
+        async move { timeout(AN_HOUR, rollout(json!({})).run(&simulation)).await.unwrap() }
     });
     sleep(Duration::from_secs(60)).await;
     let waits = names(&simulation, |pod| counts(pod) && !is_ready(pod));
@@ -108,7 +118,7 @@ async fn old_pods_that_are_not_ready_do_not_hold_up_a_rollout_and_new_ones_do() 
 async fn a_rollout_whose_gates_nobody_opens_waits() {
     let simulation = running(&[node("n", 1), pod("a", json!({}))]);
     settled().await;
-    let waited = timeout(Duration::from_secs(3_600), rollout(json!({})).run(&simulation)).await;
+    let waited = timeout(AN_HOUR, rollout(json!({})).run(&simulation)).await;
     assert!(waited.is_err());
     assert_eq!(names(&simulation, |pod| counts(pod) && is_ready(pod)), BTreeSet::from(["a".to_owned()]));
 }
