@@ -79,6 +79,12 @@ pub enum Answer {
 /// What identifies an object.
 pub(super) type Key = (Kind, String, String);
 
+/// A time since 1970, in whole seconds, as objects have it.
+pub(super) fn timestamp(since_1970: Duration) -> String {
+    let seconds = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+}
+
 /// One change.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
@@ -257,8 +263,7 @@ impl Cluster {
     }
 
     pub(super) fn timestamp(&self, after: Duration) -> String {
-        let seconds = i64::try_from((self.now + after).as_secs()).unwrap_or(i64::MAX);
-        Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+        timestamp(self.now + after)
     }
 
     /// What was different at a version that is remembered: the objects as they were then, or that they were not.

@@ -27,7 +27,8 @@ impl Cluster {
             Kind::Namespace => {
                 let name = new["metadata"]["name"].clone();
                 new["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-                set_default(new, "spec", json!({}));
+                // The namespace controller holds it until it is empty.
+                set_default(new, "spec", json!({"finalizers": ["kubernetes"]}));
                 if new["status"].is_null() {
                     new["status"] = json!({"phase": "Active"});
                 }
@@ -100,9 +101,12 @@ impl Cluster {
                 };
             }
         }
-        if kind != "LoadBalancer" || new["status"].is_null() {
+        if new["status"].is_null() {
+            new["status"] = json!({});
+        }
+        if kind != "LoadBalancer" {
             // Whatever was balanced no longer is.
-            new["status"] = json!({"loadBalancer": {}});
+            new["status"]["loadBalancer"] = json!({});
         }
         set_default(&mut new["status"], "loadBalancer", json!({}));
         let ingress = new.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
