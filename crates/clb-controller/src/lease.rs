@@ -63,6 +63,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// 2. [`poll_notice`](Self::poll_notice) until it gives `None`.
 /// 3. [`leadership`](Self::leadership): tell it to whoever sends, if it has changed.
 /// 4. [`poll_timeout`](Self::poll_timeout): call `handle_timeout` then, if nothing else comes first. Early or twice is harmless.
+///    Without one, a request is in flight, or it [is over](Self::is_over).
 ///
 /// Time is told by the caller and must not run backwards (an earlier time counts as the latest one told). Equal inputs and
 /// seeds give equal outputs.
@@ -335,10 +336,10 @@ impl Election {
         let id = RequestId(self.requests);
         self.requests += 1;
         self.phase = Phase::Asking { id, step, sent: self.now };
-        // Half of what there is, as client-go has it, so that after one that hangs there is time for another.
-        let own = self.now + self.config.renew_deadline / 2;
-        let deadline = [self.until(), self.stop_by].into_iter().flatten().fold(own, Instant::min);
-        Some(Request { id, action, deadline })
+        // Half of the time that is left, so that after one that hangs there is time to find out what became of it.
+        let ends = self.until().or(self.stop_by);
+        let left = ends.map_or(self.config.renew_deadline, |ends| ends.saturating_duration_since(self.now));
+        Some(Request { id, action, deadline: self.now + left / 2 })
     }
 
     /// What people should hear, in order.

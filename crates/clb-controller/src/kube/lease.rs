@@ -54,11 +54,14 @@ impl Elector {
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut call = None;
         let mut is_stopping = false;
-        while !self.election.is_over() {
+        loop {
             if let Some(request) = self.election.poll_request(Instant::now(), self.clock.now()) {
                 call = Some(Box::pin(perform(self.leases.clone(), self.name.clone(), request)));
             }
             self.tell();
+            if self.election.is_over() {
+                return;
+            }
             let timeout = self.election.poll_timeout();
             tokio::select! {
                 biased;
@@ -76,7 +79,6 @@ impl Elector {
                 }
             }
         }
-        self.tell();
     }
 
     fn tell(&mut self) {

@@ -153,7 +153,7 @@ fn a_lease_that_is_missing_is_created_and_then_renewed_every_retry_period_and_no
 fn an_answer_that_took_long_makes_the_leadership_end_no_later() {
     let (mut bench, _) = Bench::leading();
     let request = bench.at(2.0).asked();
-    assert_eq!(request.deadline, bench.instant(7.0));
+    assert_eq!(request.deadline, bench.instant(6.0));
     let lease = bench.applied(&request);
     bench.at(6.5).answer(&request, Answer::Lease(Box::new(lease)));
     assert_eq!((bench.leads(), bench.next()), (Some((1, 12.0)), Some((6.5, Reason::Due(Step::Claim)))));
@@ -281,7 +281,7 @@ fn without_a_renewal_it_runs_out_and_what_comes_then_is_another_term() {
         bench.answer(&read, failed());
     }
     let read = bench.at(9.5).asked();
-    assert_eq!((read.deadline, bench.next()), (bench.instant(10.0), Some((10.0, Reason::RunsOut))));
+    assert_eq!((read.deadline, bench.next()), (bench.instant(9.75), Some((10.0, Reason::RunsOut))));
     bench.at(10.0).answer(&read, failed());
     assert_eq!(bench.leads(), None);
     let failing = |step| Notice::Failing { step, error: "cut off".to_owned() };
@@ -460,7 +460,7 @@ fn a_shutdown_ends_the_leadership_and_then_releases() {
     bench.at(1.0).stop();
     assert_eq!((bench.leads(), bench.next()), (None, Some((1.0, Reason::Due(Step::Release)))));
     let request = bench.asked();
-    assert_eq!(request.deadline, bench.instant(6.0));
+    assert_eq!(request.deadline, bench.instant(3.5));
     let released = bench.applied(&request);
     let spec = LeaseSpec {
         holder_identity: None,

@@ -11,6 +11,9 @@ mod driving;
 mod executor;
 mod fake;
 mod gateway;
+#[cfg(feature = "kube")]
+mod lease;
+mod lease_model;
 mod nodes;
 mod outbound;
 mod ownership;
