@@ -100,9 +100,12 @@ impl Cluster {
                 };
             }
         }
-        if kind != "LoadBalancer" || new["status"].is_null() {
-            // Whatever was balanced no longer is.
-            new["status"] = json!({"loadBalancer": {}});
+        if new["status"].is_null() {
+            new["status"] = json!({});
+        }
+        if kind != "LoadBalancer" {
+            // Whatever was balanced no longer is. Conditions stay.
+            new["status"]["loadBalancer"] = json!({});
         }
         set_default(&mut new["status"], "loadBalancer", json!({}));
         let ingress = new.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);

@@ -79,6 +79,17 @@ impl Refusal {
         Self::new(409, "AlreadyExists", message).with_details(names(kind, name))
     }
 
+    /// Nothing new comes into a namespace that is being deleted.
+    pub(super) fn namespace_terminating(kind: Kind, namespace: &str, name: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut details = names(kind, name);
+        details["causes"] = json!([{"reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"}]);
+        Self::new(403, "Forbidden", format!("{} {name:?} is forbidden: {why}", kind.qualified()))
+            .with_details(details)
+    }
+
     pub(super) fn modified(kind: Kind, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";

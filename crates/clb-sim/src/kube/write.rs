@@ -217,10 +217,9 @@ impl Cluster {
             }
             let home = self.get(&(Kind::Namespace, String::new(), namespace.clone()))?;
             if home.pointer("/metadata/deletionTimestamp").is_some() {
-                let why = format!(
-                    "unable to create new content in namespace {namespace} because it is being terminated"
-                );
-                return Err(Refusal::new(403, "Forbidden", why));
+                let named = ["/metadata/name", "/metadata/generateName"].map(|it| text(&object, it));
+                let name = named.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+                return Err(Refusal::namespace_terminating(kind, &namespace, name));
             }
             object["metadata"]["namespace"] = json!(namespace);
         }

@@ -194,23 +194,31 @@ fn a_namespace_takes_all_that_is_in_it_and_waits_for_what_is_held() {
     let names: Vec<&Value> =
         cluster.objects(Kind::Service).map(|object| &object["metadata"]["name"]).collect();
     assert_eq!(names, [&json!("held")]);
-    assert_eq!(send(&mut cluster, "POST", services, service("late")).0, 403);
+    let why = "unable to create new content in namespace n because it is being terminated";
+    let refusal = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("services \"late\" is forbidden: {why}"), "reason": "Forbidden",
+        "details": {"name": "late", "kind": "services", "causes": [{"reason": "NamespaceTerminating",
+            "message": "namespace n is being terminated", "field": "metadata.namespace"}]}, "code": 403});
+    assert_eq!(send(&mut cluster, "POST", services, service("late")), (403, refusal));
     send(&mut cluster, "PATCH", &format!("{services}/held"), json!({"metadata": {"finalizers": null}}));
     assert_eq!(send(&mut cluster, "GET", "/api/v1/namespaces/n", Value::Null).0, 404);
 }
 
 #[test]
-fn a_service_that_no_longer_balances_loses_its_address() {
+fn a_service_that_no_longer_balances_loses_its_address_and_keeps_its_conditions() {
     let mut cluster = cluster();
     let mut balanced = service("s");
     balanced["spec"]["type"] = json!("LoadBalancer");
     send(&mut cluster, "POST", SERVICES, balanced);
     let path = format!("{SERVICES}/s");
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}]}}});
+    let condition = json!({"type": "x/y", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:00Z"});
+    let status =
+        json!({"status": {"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}]}, "conditions": [condition]}});
     let (_, body) = send(&mut cluster, "PATCH", &format!("{path}/status"), status);
     assert_eq!(body["status"]["loadBalancer"]["ingress"], json!([{"ip": "20.0.0.1", "ipMode": "VIP"}]));
     let (_, body) = send(&mut cluster, "PATCH", &path, json!({"spec": {"type": "ClusterIP"}}));
-    assert_eq!(body["status"], json!({"loadBalancer": {}}));
+    assert_eq!(body["status"], json!({"loadBalancer": {}, "conditions": [condition]}));
 }
 
 #[test]
