@@ -15,3 +15,5 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+#[cfg(feature = "kube")]
+mod writer;
