@@ -23,3 +23,5 @@ mod reading;
 mod whole;
 #[cfg(feature = "kube")]
 mod world;
+#[cfg(feature = "kube")]
+mod writer;
