@@ -3,3 +3,5 @@
 mod lease;
 mod watch;
 mod writer;
+
+pub use watch::{WatchConfig, watch};

@@ -15,3 +15,9 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+#[cfg(feature = "kube")]
+mod watch;
+#[cfg(feature = "kube")]
+mod watch_property;
+#[cfg(feature = "kube")]
+mod watching;
