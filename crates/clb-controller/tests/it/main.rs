@@ -20,6 +20,12 @@ mod ownership;
 mod pods;
 mod reading;
 #[cfg(feature = "kube")]
+mod watch;
+#[cfg(feature = "kube")]
+mod watch_property;
+#[cfg(feature = "kube")]
+mod watching;
+#[cfg(feature = "kube")]
 mod whole;
 #[cfg(feature = "kube")]
 mod world;
