@@ -12,6 +12,8 @@ mod executor;
 mod fake;
 mod gateway;
 #[cfg(feature = "kube")]
+mod ha;
+#[cfg(feature = "kube")]
 mod lease;
 mod lease_model;
 mod nodes;
