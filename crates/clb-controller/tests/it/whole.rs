@@ -104,3 +104,71 @@ async fn a_shutdown_ends_within_its_grace_and_says_what_was_given_up() {
     world.settle(&replica).await;
     assert_eq!(world.held().await.public_ips.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nw_26_a_service_that_addresses_still_name_is_drained_at_once_and_removed() {
+    let (world, replica) = World::running();
+    world.slice("s", "web", &[("10.0.0.1", "n1")]);
+    let uid = world.service("web", json!({}));
+    world.settle(&replica).await;
+    // Somebody adds an address that nobody here knows of.
+    let body: clb_nrp::models::UpdateAddressLocations =
+        serde_json::from_value(json!({"action": "PartialUpdate",
+        "addressLocations": [{"addressLocation": "192.168.0.2", "addressUpdateAction": "PartialUpdate",
+            "addresses": [{"address": "10.0.0.77", "services": [uid]}]}]}))
+        .unwrap();
+    clb_nrp::NrpApi::update_address_locations(&world.nrp(), &clb_nrp::CallContext::random(), &body)
+        .await
+        .unwrap();
+    let before = world.azure.counts();
+    let started = Instant::now();
+    world.delete("/api/v1/namespaces/default/services/web");
+    while world.get_service("web").is_some() {
+        sleep(SECOND / 10).await;
+        assert!(started.elapsed() < 60 * SECOND, "{:#?}", world.azure.take_records());
+    }
+    assert_eq!(world.held().await, Held::default());
+    // One refusal, one reading, and one more request for what was found.
+    let after = world.azure.counts();
+    assert!(after.update_services - before.update_services <= 4, "{before:?} {after:?}");
+    assert_eq!(after.update_address_locations - before.update_address_locations, 2);
+}
+
+/// Everything that was asked of either side, in order, and what Azure answered.
+async fn story(seed: u64) -> (Vec<String>, Vec<String>) {
+    use clb_sim::fault::{FaultPlan, How, What, When};
+    let world = World::new();
+    let mut asked = world.kube.subscribe();
+    let at_random = |seed, how| FaultPlan::new(seed).with(When::Probability(0.1), What::default(), how);
+    world.kube.set_faults(at_random(1, How::LoseAnswer));
+    world.azure.set_faults(at_random(2, How::Refuse { status: 503, code: "ServiceUnavailable".to_owned() }));
+    world.node("n1", "192.168.0.1");
+    let replica = world.start_with(World::config().seeded(seed));
+    for number in 0..20_u8 {
+        let name = format!("web-{number}");
+        world.service(&name, json!({}));
+        let ip = format!("10.0.0.{number}");
+        world.slice(&name, &name, &[(ip.as_str(), "n1")]);
+        world.egress_pod(&format!("p{number}"), "gw", "n1", &[format!("10.0.1.{number}").as_str()]);
+        sleep(SECOND / 4).await;
+    }
+    for number in 0..10 {
+        world.delete(&format!("/api/v1/namespaces/default/services/web-{number}"));
+    }
+    sleep(60 * SECOND).await;
+    world.kube.set_faults(FaultPlan::default());
+    world.azure.set_faults(FaultPlan::default());
+    world.settle(&replica).await;
+    assert_eq!(world.held().await.services.len(), 11);
+    let azure = world.azure.take_records().iter().map(|record| format!("{record:?}")).collect();
+    let kube = std::iter::from_fn(|| asked.try_recv().ok()).map(|call| format!("{call:?}")).collect();
+    (azure, kube)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_run() {
+    let (azure, kube) = story(1).await;
+    assert!(azure.len() > 100 && kube.len() > 100, "{} {}", azure.len(), kube.len());
+    assert_eq!(story(1).await, (azure, kube.clone()));
+    assert_ne!(story(2).await.1, kube);
+}
