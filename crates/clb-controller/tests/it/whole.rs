@@ -165,10 +165,62 @@ async fn story(seed: u64) -> (Vec<String>, Vec<String>) {
     (azure, kube)
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_same_seed_gives_the_same_run() {
-    let (azure, kube) = story(1).await;
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    // Each run has a clock of its own, and nothing of another one still goes on.
+    let story = |seed| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(story(seed))
+    };
+    let (azure, kube) = story(1);
     assert!(azure.len() > 100 && kube.len() > 100, "{} {}", azure.len(), kube.len());
-    assert_eq!(story(1).await, (azure, kube.clone()));
-    assert_ne!(story(2).await.1, kube);
+    let again = story(1);
+    for (first, second) in [(&azure, &again.0), (&kube, &again.1)] {
+        for (at, (one, other)) in first.iter().zip(second).enumerate() {
+            assert_eq!(one, other, "call {at}");
+        }
+        assert_eq!(first.len(), second.len());
+    }
+    assert_ne!(story(2).1, kube);
+}
+
+/// In real time, since a signal comes when it comes. One test, since a signal is the whole process's.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_ends_it_gracefully_and_a_second_one_at_once() {
+    use clb_controller::kube::{Controller, ControllerError};
+    use clb_sim::fault::{FaultPlan, How, What, When};
+    use std::process::Command;
+    let terminate = || {
+        let pid = std::process::id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    };
+    let world = World::new();
+    let start = || {
+        let nrp = std::sync::Arc::new(world.nrp());
+        let controller =
+            Controller::new(World::config(), world.client.clone(), nrp, crate::world::nrp_config()).unwrap();
+        (controller.status(), tokio::spawn(controller.run_until_signalled()))
+    };
+    let (mut status, running) = start();
+    status.wait_for(|status| status.is_synced).await.unwrap();
+    terminate();
+    assert_eq!(running.await.unwrap(), Ok(0));
+
+    let (mut status, running) = start();
+    status.wait_for(|status| status.is_synced).await.unwrap();
+    let mut asked = world.azure.subscribe();
+    world.azure.set_faults(FaultPlan::new(0).with(When::Always, What::verb("PUT"), How::Delay(600_000)));
+    world.service("web", json!({}));
+    while asked.recv().await.unwrap().method != clb_sim::azure::Method::Put {}
+    terminate();
+    // It waits for the call: nothing but another signal ends that before its time.
+    let started = std::time::Instant::now();
+    while !status.has_changed().unwrap() && started.elapsed() < SECOND / 5 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!running.is_finished());
+    terminate();
+    assert_eq!(running.await.unwrap(), Err(ControllerError::Killed));
+    assert!(started.elapsed() < 5 * SECOND);
 }
