@@ -15,9 +15,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::lease::Elector;
+use super::signals::Signals;
 use super::stray::stray_pods;
 use super::watch::{WatchConfig, watch};
 use super::writer::KubeWriter;
@@ -95,6 +96,12 @@ pub enum ControllerError {
     /// A part of it died, which is a defect. It must be started anew.
     #[error("a part of the controller died: {0}")]
     Died(String),
+    /// The system does not let this process listen to signals.
+    #[error("signals cannot be heard: {0}")]
+    Signals(String),
+    /// A second signal ended it at once. What became of the calls in flight is read at the next start.
+    #[error("ended at once by a second signal")]
+    Killed,
 }
 
 /// The controller: watches of a cluster, the [`Driver`], writes to Kubernetes and Azure, and the election of a leader.
@@ -182,6 +189,31 @@ impl Controller {
     #[must_use]
     pub fn inbox(&self) -> Inbox {
         self.inbox.clone()
+    }
+
+    /// Runs until the process gets SIGTERM or SIGINT, and then ends as [`run`](Self::run) does when it is told to: with the
+    /// defaults after 25 s at the latest, and Kubernetes kills a pod after 30 s. A second signal ends it at once.
+    ///
+    /// # Errors
+    /// [`ControllerError`].
+    pub async fn run_until_signalled(self) -> Result<usize, ControllerError> {
+        let mut signals = Signals::listen().map_err(|error| ControllerError::Signals(error.to_string()))?;
+        let shutdown = CancellationToken::new();
+        let running = self.run(shutdown.clone());
+        tokio::pin!(running);
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut running => return ended,
+                () = signals.next() => {
+                    if shutdown.is_cancelled() {
+                        return Err(ControllerError::Killed);
+                    }
+                    info!("asked to end: calls in flight may finish, and a second signal ends at once");
+                    shutdown.cancel();
+                }
+            }
+        }
     }
 
     /// Runs until `shutdown` is cancelled. Then nothing new is begun; calls in flight end, at the latest after

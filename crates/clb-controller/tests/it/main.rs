@@ -10,6 +10,8 @@ mod driver;
 mod driving;
 mod executor;
 mod fake;
+#[cfg(feature = "kube")]
+mod following;
 mod gateway;
 #[cfg(feature = "kube")]
 mod ha;
@@ -21,6 +23,8 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+#[cfg(feature = "kube")]
+mod rollout;
 #[cfg(feature = "kube")]
 mod watch;
 #[cfg(feature = "kube")]
