@@ -208,13 +208,13 @@ impl Wire {
         Response::from_parts(parts, Body::from_stream(chunks))
     }
 
-    /// A Kubernetes API at the other end.
-    pub(super) fn to_kube(self, router: Router) -> Router {
-        router.layer(from_fn_with_state(Arc::new(self), carry_to_kube))
+    /// A Kubernetes API with this between it and whoever asks.
+    pub(super) fn in_front_of(self, router: Router) -> Router {
+        router.layer(from_fn_with_state(Arc::new(self), carry_to_kubernetes))
     }
 }
 
-async fn carry_to_kube(
+async fn carry_to_kubernetes(
     State(wire): State<Arc<Wire>>,
     request: axum::extract::Request,
     next: Next,

@@ -128,7 +128,7 @@ impl Processes<'_> {
             is_azure,
             began: (Instant::now(), self.elapsed),
         };
-        let client = kube::Client::new(wire(&kube, false).to_kube(self.world.kube.router()), "default");
+        let client = kube::Client::new(wire(&kube, false).in_front_of(self.world.kube.router()), "default");
         let azure_end = ToAzure { wire: wire(&azure, true), azure: self.world.azure.transport() };
         let nrp = self.world.nrp_over(azure_end);
         self.seed += 1;
