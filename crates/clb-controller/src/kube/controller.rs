@@ -113,7 +113,6 @@ pub struct Controller {
     driver: Driver,
     inbox: Inbox,
     elector: Option<Elector>,
-    leadership: watch::Receiver<Leadership>,
     poller: Option<NodePoller>,
 }
 
@@ -161,8 +160,8 @@ impl Controller {
         let executor = ResourceExecutor::new(nrp.clone(), nrp_config.clone(), config.cluster.clone());
         let reader = AzureReader::new(nrp, nrp_config, config.cluster.clone());
         let (driver, inbox) = Driver::new(config.driver.clone(), updater, executor, writer);
-        let driver = driver.led_by(leadership.clone()).reading(reader);
-        Ok(Self { client, config, driver, inbox, elector, leadership, poller: None })
+        let driver = driver.led_by(leadership).reading(reader);
+        Ok(Self { client, config, driver, inbox, elector, poller: None })
     }
 
     /// Follows the machines of scale sets too.
@@ -225,7 +224,7 @@ impl Controller {
     /// # Errors
     /// [`ControllerError`] when a part of it died.
     pub async fn run(self, shutdown: CancellationToken) -> Result<usize, ControllerError> {
-        let Self { client, config, driver, inbox, elector, leadership, poller } = self;
+        let Self { client, config, driver, inbox, elector, poller } = self;
         let released = CancellationToken::new();
         let mut electing = JoinSet::new();
         if let Some(elector) = elector {
@@ -239,7 +238,7 @@ impl Controller {
         if config.gated_pods {
             sources.start(4, Some(GATE_LABEL), Watched::GatedPods);
         }
-        sources.follow_strays(leadership, config.stray_interval);
+        sources.follow_strays(driver.status(), config.stray_interval);
         if let Some(poller) = poller {
             sources.follow_machines(poller);
         }
@@ -306,18 +305,12 @@ impl Sources {
     }
 
     /// Finds pods that hold our finalizer and that no watch sees, whenever this replica begins to lead and from time to time.
-    fn follow_strays(&mut self, mut leadership: watch::Receiver<Leadership>, interval: Duration) {
+    fn follow_strays(&mut self, mut status: watch::Receiver<Status>, interval: Duration) {
         let (client, inbox) = (self.client.clone(), self.inbox.clone());
         self.tasks.spawn(async move {
             loop {
-                let leads = |leadership: &Leadership| leadership.term_at(Instant::now());
-                // Whoever elects lives as long as this, or there is nobody and this replica leads for ever.
-                let led = leadership.wait_for(|now| leads(now).is_some()).await.map(|now| leads(&now));
-                let term = match led {
-                    Ok(Some(term)) => term,
-                    Ok(None) => continue,
-                    Err(_) => std::future::pending().await,
-                };
+                let led = status.wait_for(|status| status.term.is_some()).await.map(|status| status.term);
+                let Ok(term) = led else { return Stopped };
                 let pause = match find_strays(&client, &inbox).await {
                     Ok(()) => interval,
                     Err(FindError::Stopped(stopped)) => return stopped,
@@ -327,16 +320,11 @@ impl Sources {
                     }
                 };
                 let next = Instant::now() + pause;
-                loop {
-                    tokio::select! {
-                        biased;
-                        Ok(()) = leadership.changed() => {
-                            if leads(&leadership.borrow()).is_some_and(|now| now != term) {
-                                break;
-                            }
-                        }
-                        () = sleep_until(next) => break,
-                    }
+                let other_term = status.wait_for(|status| status.term.is_some() && status.term != term);
+                tokio::select! {
+                    biased;
+                    other_term = other_term => if other_term.is_err() { return Stopped },
+                    () = sleep_until(next) => {}
                 }
             }
         });
