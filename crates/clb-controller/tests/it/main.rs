@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
+#[cfg(feature = "kube")]
+mod api_server;
 mod budget;
 mod cluster;
 mod convert;
