@@ -24,6 +24,8 @@ mod ownership;
 mod pods;
 mod reading;
 #[cfg(feature = "kube")]
+mod recordings;
+#[cfg(feature = "kube")]
 mod rollout;
 #[cfg(feature = "kube")]
 mod watch;
