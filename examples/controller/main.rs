@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use clb_controller::kube::Signals;
-use clb_examples::check::{Admission, Held, mismatches};
+use clb_examples::check::{Held, mismatches};
 use clb_examples::run::World;
 use clb_sim::SimulatorConfig;
 use clb_sim::traffic::CallCounts;
@@ -82,7 +82,7 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> 
     let nrp_calls = world.simulator.counts();
     let held = Held::read(&world.nrp).await?;
     let mut found = match &expected {
-        Some(expected) => mismatches(&held, expected, &Admission::of(&lines)),
+        Some(expected) => mismatches(&held, expected, &lines),
         None => Vec::new(),
     };
     if !is_settled {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
+#[cfg(feature = "kube")]
+mod api_server;
 mod budget;
 mod cluster;
 mod convert;
@@ -23,6 +25,8 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+#[cfg(feature = "kube")]
+mod recordings;
 #[cfg(feature = "kube")]
 mod rollout;
 #[cfg(feature = "kube")]

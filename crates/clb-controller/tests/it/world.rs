@@ -60,6 +60,19 @@ pub(crate) fn nrp_config() -> NrpConfig {
     NrpConfig::new("s", "rg", "eastus", network.parse().unwrap()).unwrap()
 }
 
+/// A client that leads to this Azure.
+pub(crate) fn nrp_of(azure: &Simulation) -> NrpClient {
+    nrp_over(azure.transport())
+}
+
+pub(crate) fn nrp_over(transport: impl Transport) -> NrpClient {
+    let endpoint = "http://localhost".to_owned();
+    let cloud = Cloud::Custom { endpoint: endpoint.clone(), audience: endpoint };
+    let endpoint = Endpoint::new(&cloud).unwrap();
+    let arm = ArmClient::builder(endpoint, Anonymous, transport).build();
+    NrpClient::new(arm, nrp_config())
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         Self::with(KubeConfig::default(), SimulatorConfig::default())
@@ -73,15 +86,7 @@ impl World {
     }
 
     pub(crate) fn nrp(&self) -> NrpClient {
-        self.nrp_over(self.azure.transport())
-    }
-
-    pub(crate) fn nrp_over(&self, transport: impl Transport) -> NrpClient {
-        let endpoint = "http://localhost".to_owned();
-        let cloud = Cloud::Custom { endpoint: endpoint.clone(), audience: endpoint };
-        let endpoint = Endpoint::new(&cloud).unwrap();
-        let arm = ArmClient::builder(endpoint, Anonymous, transport).build();
-        NrpClient::new(arm, nrp_config())
+        nrp_of(&self.azure)
     }
 
     pub(crate) fn config() -> ControllerConfig {
@@ -327,7 +332,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    async fn read(nrp: &NrpClient) -> Self {
+    pub(crate) async fn read(nrp: &NrpClient) -> Self {
         let call = CallContext::random();
         let names = |names: Vec<Option<String>>| {
             names.into_iter().flatten().map(|name| name.to_ascii_lowercase()).collect()
