@@ -130,7 +130,7 @@ impl Processes<'_> {
         };
         let client = kube::Client::new(wire(&kube, false).in_front_of(self.world.kube.router()), "default");
         let azure_end = ToAzure { wire: wire(&azure, true), azure: self.world.azure.transport() };
-        let nrp = self.crate::world::nrp_over(azure_end);
+        let nrp = crate::world::nrp_over(azure_end);
         self.seed += 1;
         let config = ControllerConfig {
             instance: name.to_owned(),
