@@ -236,10 +236,12 @@ fn is_temporary(kind: FailureKind) -> bool {
 
 fn pause(kind: FailureKind, failures: u32) -> Duration {
     let grown = FIRST_RETRY.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_RETRY);
-    match kind {
-        FailureKind::Throttled { retry_after: Some(pause) } => pause.max(grown),
-        _ if is_temporary(kind) => grown,
-        _ => LONGEST_RETRY,
+    if let FailureKind::Throttled { retry_after: Some(pause) } = kind {
+        pause.max(grown)
+    } else if is_temporary(kind) {
+        grown
+    } else {
+        LONGEST_RETRY
     }
 }
 

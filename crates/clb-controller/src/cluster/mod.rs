@@ -174,7 +174,7 @@ impl ClusterView {
                 }
                 self.changes.push_back(Change::ResyncDone(Kind::Service));
             }
-            WatchEvent::Applied(service) => self.on_service(Arc::new(*service)),
+            WatchEvent::Applied(service) => self.on_service(&Arc::new(*service)),
             WatchEvent::Deleted(metadata) => {
                 match convert::service_gone(&Service { metadata: *metadata, ..Service::default() }) {
                     Ok(change) => {
@@ -183,7 +183,7 @@ impl ClusterView {
                         }
                         self.changes.push_back(change);
                     }
-                    Err(error) => self.skip(error),
+                    Err(error) => self.skip(&error),
                 }
             }
             WatchEvent::Malformed { metadata, error } => {
@@ -197,18 +197,17 @@ impl ClusterView {
         }
     }
 
-    fn on_service(&mut self, service: Arc<Service>) {
+    fn on_service(&mut self, service: &Arc<Service>) {
         if let Some(key) = key(&service.metadata) {
             note(&mut self.lists.services, key);
         }
         let names = service_refs(&service.metadata);
-        let admission = self
-            .policy
-            .admit_with(&service, &|name, protocol| self.slices.named_port(&names, name, protocol));
-        match convert::service_admitted(&service, admission) {
+        let admission =
+            self.policy.admit_with(service, &|name, protocol| self.slices.named_port(&names, name, protocol));
+        match convert::service_admitted(service, admission) {
             Ok(Converted { change, problems }) => {
                 if let Change::ServiceApplied(applied) = &change {
-                    self.remember_service(&service, &applied.id, &applied.key, &applied.intent);
+                    self.remember_service(service, &applied.id, &applied.key, &applied.intent);
                     let about = ObjectRef::Service { id: applied.id.clone(), key: applied.key.clone() };
                     self.tell_problems(&about, problems);
                 }
@@ -218,7 +217,7 @@ impl ClusterView {
                 if let Some(id) = service.metadata.uid.as_deref().and_then(|uid| ServiceId::new(uid).ok()) {
                     self.changes.push_back(Change::Unreadable(ObjectName::Service(id)));
                 }
-                self.skip(error);
+                self.skip(&error);
             }
         }
     }
@@ -291,7 +290,7 @@ impl ClusterView {
                             self.forget_slice(&key);
                         }
                     }
-                    Err(error) => self.skip(error),
+                    Err(error) => self.skip(&error),
                 }
             }
             WatchEvent::Malformed { metadata, error } => {
@@ -316,7 +315,7 @@ impl ClusterView {
                 if let Some(key) = key(&slice.metadata) {
                     self.changes.push_back(Change::Unreadable(ObjectName::EndpointSlice(key)));
                 }
-                return self.skip(error);
+                return self.skip(&error);
             }
         };
         let object = format!("the EndpointSlice {}", form.key);
@@ -405,7 +404,7 @@ impl ClusterView {
                         }
                         self.join(change);
                     }
-                    Err(error) => self.skip(error),
+                    Err(error) => self.skip(&error),
                 }
             }
             WatchEvent::Malformed { metadata, error } => {
@@ -434,13 +433,14 @@ impl ClusterView {
                 self.reach(&name, is_in_reach(node));
             }
             Ok(_) => {}
-            Err(error) => self.skip(error),
+            Err(error) => self.skip(&error),
         }
     }
 
     /// A node is in reach, or is not; one that is gone is not waited for.
     fn reach(&mut self, node: &NodeName, is_in_reach: bool) {
-        if is_in_reach == !self.out_of_reach.contains_key(node) {
+        let was_in_reach = !self.out_of_reach.contains_key(node);
+        if is_in_reach == was_in_reach {
             return;
         }
         if is_in_reach {
@@ -465,7 +465,7 @@ impl ClusterView {
             WatchEvent::Deleted(metadata) => {
                 match convert::pod_gone(&Pod { metadata: *metadata, ..Pod::default() }) {
                     Ok(change) => self.changes.push_back(change),
-                    Err(error) => self.skip(error),
+                    Err(error) => self.skip(&error),
                 }
             }
             WatchEvent::Malformed { metadata, error } => {
@@ -497,7 +497,7 @@ impl ClusterView {
                 }
                 self.changes.push_back(change);
             }
-            Err(error) => self.skip(error),
+            Err(error) => self.skip(&error),
         }
     }
 
@@ -518,7 +518,7 @@ impl ClusterView {
                 match self.gates.apply(&pod, self.now, self.config.gate_timeout) {
                     Ok(Some(changed)) => self.tell_slices_of(&changed),
                     Ok(None) => {}
-                    Err(error) => self.skip(error),
+                    Err(error) => self.skip(&error),
                 }
             }
             WatchEvent::Deleted(metadata) => {
@@ -553,7 +553,7 @@ impl ClusterView {
         self.reports.extend(problems.into_iter().map(event).map(Report::Event));
     }
 
-    fn skip(&mut self, error: ConvertError) {
+    fn skip(&mut self, error: &ConvertError) {
         self.reports.push_back(Report::Skipped { kind: error.kind, error: error.to_string() });
     }
 

@@ -104,6 +104,7 @@ fn said(event: &WatchEvent<Service>) -> String {
         WatchEvent::Deleted(metadata) => format!("deleted {}", name(metadata)),
         WatchEvent::Malformed { metadata, error } => format!("malformed {}: {error}", name(metadata)),
         WatchEvent::Interrupted(why) => format!("interrupted: {why}"),
+        WatchEvent::Resumed => "resumed".to_owned(),
     }
 }
 
