@@ -33,6 +33,7 @@ impl Naive {
             | Change::PodApplied(_)
             | Change::PodGone(_)
             | Change::NodeGone(_)
+            | Change::Unreadable(_)
             | Change::ResyncBegin(_)
             | Change::ResyncDone(_) => {}
         }

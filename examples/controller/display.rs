@@ -37,7 +37,6 @@ impl Display {
         match event {
             Event::Notice(notice) => self.show_notice(notice),
             Event::Call(call) => self.show_call(call),
-            Event::Problem { line, problem } => self.row("skipped", &format!("line {line}: {problem}")),
             Event::Replayed { .. } => {
                 if let Some(bar) = &self.bar {
                     bar.inc(1);
@@ -112,9 +111,10 @@ impl Display {
         }
     }
 
-    pub(crate) fn say_where_to_look(&self, endpoint: &str) {
+    pub(crate) fn say_where_to_look(&self, endpoint: &str, kube: &str) {
         let gateway = "subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/mc_rg/providers/Microsoft.Network/serviceGateways/servicegateway";
-        self.say("\nThe simulated Azure stays up until Ctrl-C. Look with:");
+        self.say("\nBoth simulators and the controller stay up until Ctrl-C. Look with:");
+        self.say(&format!("  kubectl --server {kube} get services,endpointslices,events -A"));
         for list in ["services", "addressLocations"] {
             self.say(&format!("  curl '{endpoint}/{gateway}/{list}?api-version=2025-05-01'"));
         }

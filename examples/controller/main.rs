@@ -1,8 +1,9 @@
 //! The example controller: a recorded cluster, kept in step on a simulated Azure.
 //!
-//! `cargo run --example controller` needs no arguments, no set-up and no network but loopback. It replays a recorded
-//! Kubernetes cluster, shows each phase of each Service and each call on Azure, reads back over HTTP what the simulated
-//! ServiceGateway holds, and compares that with what the recording should end in. The exit code is 0 if they are equal, 1
+//! `cargo run --example controller` needs no arguments, no set-up and no network but loopback. It plays a recorded
+//! Kubernetes cluster into a simulated API server, which the controller watches and writes over HTTP, shows each phase of each
+//! Service and each call on Azure, reads back over HTTP what the simulated ServiceGateway holds, and compares that with what the
+//! recording should end in. The exit code is 0 if they are equal, 1
 //! if not, 2 if the run could not be made.
 
 mod arguments;
@@ -58,10 +59,11 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> 
     };
     let display = Arc::new(Display::new(arguments.json, lines.len() as u64));
     let observer = display.clone();
-    let mut world = World::start(config, move |event| observer.show(&event)).await?;
+    let world = World::start(config, move |event| observer.show(&event)).await?;
     display.say(&format!(
-        "Replaying {name} ({} lines); ARM is simulated at {}",
+        "Replaying {name} ({} lines); Kubernetes is simulated at {}, ARM at {}",
         lines.len(),
+        world.kube.endpoint(),
         world.simulator.endpoint()
     ));
 
@@ -89,7 +91,7 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> 
         services: held.services.len(),
         locations: held.locations.len(),
         addresses: held.addresses(),
-        changes: world.changes(),
+        changes: world.changes().await?,
         nrp_calls,
         mismatches: found,
     };
@@ -99,7 +101,7 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> 
         display.summarise(&summary, expected.is_some());
     }
     if arguments.port.is_some() {
-        display.say_where_to_look(&world.simulator.endpoint());
+        display.say_where_to_look(&world.simulator.endpoint(), &world.kube.endpoint());
         tokio::signal::ctrl_c().await?;
     }
     world.stop().await;

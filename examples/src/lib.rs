@@ -1,9 +1,8 @@
-//! What the examples and their tests share: a recorded cluster replayed through the controller onto a simulated Azure.
+//! What the examples and their tests share: a recorded cluster played into a simulated API server, and the controller between it
+//! and a simulated Azure.
 
 #![forbid(unsafe_code)]
 
 pub mod check;
-pub mod objects;
 pub mod observe;
-pub mod replay;
 pub mod run;

@@ -31,12 +31,33 @@ pub const SOURCE_ANNOTATIONS: [&str; 4] = [
 /// What the annotations begin with that Azure's other load balancer controllers read.
 const AZURE_ANNOTATIONS: &str = "service.beta.kubernetes.io/azure-";
 
+/// The `spec.loadBalancerClass` that is ours by default.
+pub const LOAD_BALANCER_CLASS: &str = "azure.com/container-load-balancer";
+
 /// Which Services are ours.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionPolicy {
-    /// The `spec.loadBalancerClass` that is ours: Services of exactly this class when there is one, else Services
-    /// that name no class.
-    pub load_balancer_class: Option<String>,
+    /// Whether Services are ours that name no class. Default: they are. Only one controller of a cluster may say so.
+    pub without_class: bool,
+    /// The `spec.loadBalancerClass`es that are ours. Default: [`LOAD_BALANCER_CLASS`].
+    pub classes: BTreeSet<String>,
+}
+
+impl Default for AdmissionPolicy {
+    fn default() -> Self {
+        Self { without_class: true, classes: BTreeSet::from([LOAD_BALANCER_CLASS.to_owned()]) }
+    }
+}
+
+/// Which number a named target port stands for: what the EndpointSlices of its Service say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedPort {
+    /// All agree on this one.
+    Number(NonZeroU16),
+    /// None says.
+    Unknown,
+    /// They do not agree.
+    Several(BTreeSet<NonZeroU16>),
 }
 
 /// What became of a Service at the gate.
@@ -64,15 +85,22 @@ impl IgnoredAnnotation {
 }
 
 impl AdmissionPolicy {
-    /// What `service` asks of us.
+    /// What `service` asks of us, where nothing is known of the numbers that named target ports stand for.
     ///
     /// One that is being deleted, is of another type or has a class that is not ours asks for nothing.
     #[must_use]
     pub fn admit(&self, service: &Service) -> Admission {
+        self.admit_with(service, &|_, _| NamedPort::Unknown)
+    }
+
+    /// The same, where `named` tells which number a named target port stands for, by the name of the Service's port (empty for
+    /// one without) and its protocol: just as EndpointSlices name it.
+    #[must_use]
+    pub fn admit_with(&self, service: &Service, named: &dyn Fn(&str, Protocol) -> NamedPort) -> Admission {
         let Some(spec) = self.wanted(service) else {
             return Admission { intent: Intent::None, ignored: Vec::new() };
         };
-        let intent = match load_balancer(service, spec) {
+        let intent = match load_balancer(service, spec, named) {
             Ok(load_balancer) => Intent::LoadBalancer(load_balancer),
             Err(reason) => Intent::Rejected(reason.into()),
         };
@@ -83,7 +111,10 @@ impl AdmissionPolicy {
     fn wanted<'a>(&self, service: &'a Service) -> Option<&'a ServiceSpec> {
         let spec = service.spec.as_ref()?;
         let wanted = spec.type_.as_deref() == Some("LoadBalancer")
-            && spec.load_balancer_class == self.load_balancer_class
+            && match &spec.load_balancer_class {
+                None => self.without_class,
+                Some(class) => self.classes.contains(class),
+            }
             && service.metadata.deletion_timestamp.is_none();
         wanted.then_some(spec)
     }
@@ -99,7 +130,11 @@ fn ignored_annotations(service: &Service) -> Vec<IgnoredAnnotation> {
 }
 
 /// The rules, in order.
-fn load_balancer(service: &Service, spec: &ServiceSpec) -> Result<LoadBalancerSpec, RejectionReason> {
+fn load_balancer(
+    service: &Service,
+    spec: &ServiceSpec,
+    named: &dyn Fn(&str, Protocol) -> NamedPort,
+) -> Result<LoadBalancerSpec, RejectionReason> {
     let annotation = |name| service.metadata.annotations.as_ref()?.get(name).map(String::as_str);
 
     // Other controllers do not trim, and make a stray space a public load balancer.
@@ -119,7 +154,7 @@ fn load_balancer(service: &Service, spec: &ServiceSpec) -> Result<LoadBalancerSp
     let family = ip_family(spec.ip_families.as_deref().unwrap_or_default())?;
     let idle_timeout =
         annotation(IDLE_TIMEOUT_ANNOTATION).map_or(Ok(IdleTimeout::default()), idle_timeout)?;
-    let rules = rules(ports)?;
+    let rules = rules(ports, named)?;
     // `LoadBalancerSpec` checks this too, but counts first: of a Service that has both faults, its user is told this one.
     let mut backends = BTreeSet::new();
     if let Some(rule) = rules.iter().find(|rule| !backends.insert((rule.protocol, rule.backend_port))) {
@@ -159,9 +194,12 @@ fn idle_timeout(text: &str) -> Result<IdleTimeout, RejectionReason> {
 }
 
 /// One pass over all ports for each rule, so that what its user is told does not depend on the order of the ports.
-fn rules(ports: &[ServicePort]) -> Result<Vec<Rule>, RejectionReason> {
+fn rules(
+    ports: &[ServicePort],
+    named: &dyn Fn(&str, Protocol) -> NamedPort,
+) -> Result<Vec<Rule>, RejectionReason> {
     let numbered = || ports.iter().enumerate();
-    let backends = numbered().map(backend_port).collect::<Result<Vec<_>, _>>()?;
+    let backends = numbered().map(|port| backend_port(port, named)).collect::<Result<Vec<_>, _>>()?;
     let protocols = numbered().map(protocol).collect::<Result<Vec<_>, _>>()?;
     let frontends = numbered().map(frontend_port).collect::<Result<Vec<_>, _>>()?;
     let rules = backends.into_iter().zip(protocols).zip(frontends);
@@ -170,14 +208,34 @@ fn rules(ports: &[ServicePort]) -> Result<Vec<Rule>, RejectionReason> {
         .collect())
 }
 
+/// Whether some target port of a Service is a name, which only its EndpointSlices translate.
+pub(crate) fn has_named_port(service: &Service) -> bool {
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let is_name = |port: &IntOrString| matches!(port, IntOrString::String(name) if !name.is_empty());
+    ports.iter().any(|port| port.target_port.as_ref().is_some_and(is_name))
+}
+
 /// The port on the pods: `targetPort`, and `port` where that is absent, 0 or empty (the API's own default).
-fn backend_port((index, port): (usize, &ServicePort)) -> Result<NonZeroU16, RejectionReason> {
+fn backend_port(
+    (index, port): (usize, &ServicePort),
+    named: &dyn Fn(&str, Protocol) -> NamedPort,
+) -> Result<NonZeroU16, RejectionReason> {
     match &port.target_port {
         None | Some(IntOrString::Int(0)) => port_number(port.port, index, "port"),
         Some(IntOrString::String(name)) if name.is_empty() => port_number(port.port, index, "port"),
         Some(IntOrString::Int(number)) => port_number(*number, index, "targetPort"),
         Some(IntOrString::String(name)) => {
-            Err(RejectionReason::NamedTargetPort { index, value: name.clone() })
+            // Of a protocol that is none of ours the user is told first.
+            let protocol = protocol((index, port))?;
+            match named(port.name.as_deref().unwrap_or_default(), protocol) {
+                NamedPort::Number(number) => Ok(number),
+                NamedPort::Unknown => {
+                    Err(RejectionReason::UnresolvedTargetPort { index, value: name.clone() })
+                }
+                NamedPort::Several(numbers) => {
+                    Err(RejectionReason::NamedTargetPort { index, value: name.clone(), numbers })
+                }
+            }
         }
     }
 }
@@ -201,6 +259,13 @@ fn frontend_port((index, port): (usize, &ServicePort)) -> Result<FrontendPort, R
 fn port_number(value: i32, index: usize, field: &'static str) -> Result<NonZeroU16, RejectionReason> {
     let number = u16::try_from(value).ok().and_then(NonZeroU16::new);
     number.ok_or(RejectionReason::InvalidPort { index, field, value })
+}
+
+/// The reason of a rejection that is nobody's fault: pods are still to come.
+pub(crate) const UNRESOLVED_TARGET_PORT: &str = "UnresolvedTargetPort";
+
+fn join(numbers: &BTreeSet<NonZeroU16>) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Why a Service does not get the load balancer that it asks for. Shown, it is a sentence for the Service's owner.
@@ -255,16 +320,32 @@ pub enum RejectionReason {
         /// The annotation's value.
         value: String,
     },
-    /// A rule leads to one port number, and a name may stand for another number in every pod.
+    /// A rule leads to one port number, and no EndpointSlice says yet which one a name stands for. What serves goes on with the
+    /// number that it had.
     #[error(
-        "spec.ports[{index}].targetPort is the name {value:?}, which is not supported; use the number of the port that \
-         the pods listen on"
+        "spec.ports[{index}].targetPort is the name {value:?}, and no pod of the Service says yet which number that is; \
+         start a ready pod with a container port of that name, or use the number"
+    )]
+    UnresolvedTargetPort {
+        /// Which port, from 0.
+        index: usize,
+        /// The name.
+        value: String,
+    },
+    /// A rule leads to one port number, and a name stands for several in the pods. What serves goes on with the number that it
+    /// had.
+    #[error(
+        "spec.ports[{index}].targetPort is the name {value:?}, which stands for several numbers in the Service's pods ({}); \
+         give the container port one number in all of them, or use the number",
+        join(numbers)
     )]
     NamedTargetPort {
         /// Which port, from 0.
         index: usize,
         /// The name.
         value: String,
+        /// The numbers.
+        numbers: BTreeSet<NonZeroU16>,
     },
     /// Azure balances TCP and UDP.
     #[error("spec.ports[{index}].protocol is {value:?}, which is not supported; use TCP or UDP")]
@@ -343,6 +424,7 @@ impl RejectionReason {
             Self::DualStack { .. } => "UnsupportedDualStack",
             Self::IpFamily { .. } => "UnsupportedIPFamily",
             Self::IdleTimeout { .. } => "InvalidIdleTimeout",
+            Self::UnresolvedTargetPort { .. } => UNRESOLVED_TARGET_PORT,
             Self::NamedTargetPort { .. } => "UnsupportedNamedTargetPort",
             Self::Protocol { .. } => "UnsupportedProtocol",
             Self::FrontendPort { .. } => "UnsupportedFrontendPort",

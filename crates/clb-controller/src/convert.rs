@@ -5,17 +5,18 @@
 //! so, go on. A part of an object that makes no sense is left out and reported as a [`Problem`], and the rest is used.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use clb_difftracker::{
     Change, Condition, EgressName, EgressNameError, Endpoint, EndpointSlice, Finalizers, IdError, Ip,
-    IpFamily, Kind, Node, NodeName, ObjectKey, Pod, PodRef, ResourceVersion, Service, ServiceId, ServiceRef,
-    Uid,
+    IpFamily, Kind, Node, NodeName, ObjectKey, Pod, PodRef, Protocol, ResourceVersion, Service, ServiceId,
+    ServiceRef, Uid,
 };
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::admission::{AdmissionPolicy, IgnoredAnnotation};
+use crate::admission::{Admission, AdmissionPolicy, IgnoredAnnotation};
 use crate::objects::{POD_FINALIZER, SERVICE_FINALIZER, UPSTREAM_SERVICE_FINALIZER};
 
 /// The label by which an EndpointSlice names its Service.
@@ -89,6 +90,18 @@ pub enum Problem {
         /// The address.
         address: String,
     },
+    /// A pod's address is of a family that its node has no address of.
+    #[error(
+        "the address {address} has no place: the node {node} has no {family} InternalIP; the address is skipped"
+    )]
+    NoLocation {
+        /// The pod's address.
+        address: Ip,
+        /// The node.
+        node: NodeName,
+        /// The family.
+        family: IpFamily,
+    },
     /// An address in a Service's status is not one.
     #[error(
         "status.loadBalancer.ingress[{index}].ip is {address:?}, which is not an IP address; it is ignored"
@@ -107,6 +120,25 @@ pub enum Problem {
         /// The address.
         address: String,
     },
+}
+
+impl Problem {
+    /// The reason of the event that tells the user, in UpperCamelCase. People filter by these: they never change.
+    #[must_use]
+    pub fn event_reason(&self) -> &'static str {
+        match self {
+            Self::IgnoredAnnotation(_) => IgnoredAnnotation::EVENT_REASON,
+            Self::NoAddress { .. } | Self::BadAddress { .. } | Self::OtherFamily { .. } => "InvalidEndpoint",
+            Self::BadEgress { error: EgressNameError::Reserved, .. } => "ServiceGatewayReservedEgressLabel",
+            Self::BadEgress {
+                error: EgressNameError::TooLong { .. } | EgressNameError::Malformed, ..
+            } => "ServiceGatewayInvalidEgressLabel",
+            Self::BadPodAddress { .. } => "ServiceGatewayInvalidPodIP",
+            Self::NoLocation { .. } => "ServiceGatewayNoNodeLocation",
+            Self::BadIngress { .. } => "InvalidStatus",
+            Self::BadNodeAddress { .. } => "InvalidNodeAddress",
+        }
+    }
 }
 
 /// Why an object cannot be used at all.
@@ -155,9 +187,16 @@ fn kind_name(kind: Kind) -> &'static str {
 /// # Errors
 /// [`ConvertError`] without a name, a namespace or a usable UID.
 pub fn service_applied(policy: &AdmissionPolicy, service: &core::Service) -> Result<Converted, ConvertError> {
+    service_admitted(service, policy.admit(service))
+}
+
+/// The same, where what it asks for has been decided.
+pub(crate) fn service_admitted(
+    service: &core::Service,
+    admission: Admission,
+) -> Result<Converted, ConvertError> {
     let reader = Reader { kind: Kind::Service, metadata: &service.metadata };
     let (id, key) = (reader.service_id()?, reader.key()?);
-    let admission = policy.admit(service);
     let mut problems: Vec<_> = admission.ignored.into_iter().map(Problem::from).collect();
     let has = |finalizer| has_finalizer(&service.metadata, finalizer);
     let finalizers = match (has(SERVICE_FINALIZER), has(UPSTREAM_SERVICE_FINALIZER)) {
@@ -203,42 +242,103 @@ pub fn service_gone(service: &core::Service) -> Result<Change, ConvertError> {
 /// # Errors
 /// [`ConvertError`] without a name or namespace, with an unknown address type, or with an owner whose UID is unusable.
 pub fn endpoint_slice_applied(slice: &discovery::EndpointSlice) -> Result<Converted, ConvertError> {
+    let SliceForm { key, content, problems } = slice_form(slice)?;
+    let Some(SliceContent { service, endpoints, .. }) = content else {
+        return Ok(Converted { change: Change::EndpointSliceGone(key), problems });
+    };
+    let usable = |endpoint: EndpointForm| {
+        let condition = match endpoint.state {
+            EndpointState::Ready => Condition::Ready,
+            EndpointState::Terminating => Condition::Terminating,
+            EndpointState::NotReady { .. } => return None,
+        };
+        Some(Endpoint { address: endpoint.address, node: endpoint.node, condition })
+    };
+    let endpoints = endpoints.into_iter().filter_map(usable).collect();
+    Ok(Converted {
+        change: Change::EndpointSliceApplied(EndpointSlice { key, service, endpoints }),
+        problems,
+    })
+}
+
+/// All that is read of an EndpointSlice.
+pub(crate) struct SliceForm {
+    pub(crate) key: ObjectKey,
+    /// `None` for a slice that is nothing to us.
+    pub(crate) content: Option<SliceContent>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// What a slice says of the Service that it belongs to.
+pub(crate) struct SliceContent {
+    pub(crate) service: ServiceRef,
+    /// The numbers of its ports, by the names and protocols of the Service's ports.
+    pub(crate) ports: Vec<(Box<str>, Protocol, NonZeroU16)>,
+    /// Those on a node.
+    pub(crate) endpoints: Vec<EndpointForm>,
+}
+
+/// One endpoint on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndpointForm {
+    pub(crate) address: Ip,
+    pub(crate) node: NodeName,
+    pub(crate) state: EndpointState,
+}
+
+/// What its conditions say of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EndpointState {
+    Ready,
+    Terminating,
+    NotReady {
+        /// The pod behind it, if it is one.
+        pod: Option<Uid>,
+    },
+}
+
+/// Reads an EndpointSlice.
+pub(crate) fn slice_form(slice: &discovery::EndpointSlice) -> Result<SliceForm, ConvertError> {
     let reader = Reader { kind: Kind::EndpointSlice, metadata: &slice.metadata };
     let key = reader.key()?;
+    let nothing = |key| Ok(SliceForm { key, content: None, problems: Vec::new() });
     if slice.metadata.deletion_timestamp.is_some() {
-        return Ok(Change::EndpointSliceGone(key).into());
+        return nothing(key);
     }
     let family = match slice.address_type.as_str() {
         "IPv4" => IpFamily::V4,
         "IPv6" => IpFamily::V6,
-        "FQDN" => return Ok(Change::EndpointSliceGone(key).into()),
+        "FQDN" => return nothing(key),
         "" => return Err(reader.error("addressType", Fault::Missing)),
         other => {
             return Err(reader.error("addressType", Fault::UnknownAddressType { value: other.to_owned() }));
         }
     };
-    let Some(service) = reader.owner(&key)? else {
-        return Ok(Change::EndpointSliceGone(key).into());
-    };
+    let Some(service) = reader.owner(&key)? else { return nothing(key) };
     let (mut endpoints, mut problems) = (Vec::new(), Vec::new());
     for (index, endpoint) in slice.endpoints.iter().enumerate() {
-        let condition = condition(endpoint);
-        let node = endpoint.node_name.as_deref().filter(|name| !name.is_empty());
         // An address without a node has no location, so it cannot be reached this way. Hand-made slices often have such.
-        let (Some(condition), Some(node)) = (condition, node) else { continue };
+        let Some(node) = endpoint.node_name.as_deref().filter(|name| !name.is_empty()) else { continue };
+        let state = endpoint_state(endpoint);
         match endpoint_address(index, endpoint, family) {
-            Ok(address) => endpoints.push(Endpoint { address, node: NodeName::new(node), condition }),
+            Ok(address) => endpoints.push(EndpointForm { address, node: NodeName::new(node), state }),
+            // Of an endpoint that gets no traffic anyway nothing need be said.
+            Err(_) if matches!(state, EndpointState::NotReady { .. }) => {}
             Err(problem) => problems.push(problem),
         }
     }
-    Ok(Converted {
-        change: Change::EndpointSliceApplied(EndpointSlice {
-            key,
-            service,
-            endpoints: endpoints.into_iter().collect(),
-        }),
-        problems,
-    })
+    let ports = slice.ports.iter().flatten().filter_map(slice_port).collect();
+    Ok(SliceForm { key, content: Some(SliceContent { service, ports, endpoints }), problems })
+}
+
+fn slice_port(port: &discovery::EndpointPort) -> Option<(Box<str>, Protocol, NonZeroU16)> {
+    let protocol = match port.protocol.as_deref() {
+        None | Some("" | "TCP") => Protocol::Tcp,
+        Some("UDP") => Protocol::Udp,
+        Some(_) => return None,
+    };
+    let number = NonZeroU16::new(u16::try_from(port.port?).ok()?)?;
+    Some((port.name.as_deref().unwrap_or_default().into(), protocol, number))
 }
 
 /// An EndpointSlice that was deleted.
@@ -250,13 +350,21 @@ pub fn endpoint_slice_gone(slice: &discovery::EndpointSlice) -> Result<Change, C
     Ok(Change::EndpointSliceGone(reader.key()?))
 }
 
-fn condition(endpoint: &discovery::Endpoint) -> Option<Condition> {
-    let Some(conditions) = &endpoint.conditions else { return Some(Condition::Ready) };
+fn endpoint_state(endpoint: &discovery::Endpoint) -> EndpointState {
+    let conditions = endpoint.conditions.clone().unwrap_or_default();
     if conditions.ready.unwrap_or(true) {
-        return Some(Condition::Ready);
+        return EndpointState::Ready;
     }
-    let is_serving = conditions.serving.unwrap_or_default() && conditions.terminating.unwrap_or_default();
-    is_serving.then_some(Condition::Terminating)
+    match (conditions.serving.unwrap_or_default(), conditions.terminating.unwrap_or_default()) {
+        (true, true) => EndpointState::Terminating,
+        // What terminates and does not serve any more is nothing to wait for.
+        (false, true) => EndpointState::NotReady { pod: None },
+        (_, false) => {
+            let pod = endpoint.target_ref.as_ref().filter(|target| target.kind.as_deref() == Some("Pod"));
+            let uid = pod.and_then(|pod| pod.uid.as_deref()).filter(|uid| !uid.is_empty());
+            EndpointState::NotReady { pod: uid.map(Uid::new) }
+        }
+    }
 }
 
 /// The first address: the API gives no meaning to the others.
@@ -320,6 +428,11 @@ pub fn pod_applied(pod: &core::Pod) -> Result<Converted, ConvertError> {
     Ok(Converted { change, problems })
 }
 
+/// Which pod it is.
+pub(crate) fn pod_ref(pod: &core::Pod) -> Result<PodRef, ConvertError> {
+    Reader { kind: Kind::Pod, metadata: &pod.metadata }.pod_ref()
+}
+
 /// A pod that was deleted, or that a watch with a label selector does not see any more.
 ///
 /// # Errors
@@ -359,7 +472,7 @@ pub fn node_gone(node: &core::Node) -> Result<Change, ConvertError> {
     Ok(Change::NodeGone(reader.node_name()?))
 }
 
-fn parse_ip(text: &str) -> Option<Ip> {
+pub(crate) fn parse_ip(text: &str) -> Option<Ip> {
     text.parse::<IpAddr>().ok().map(Ip::from)
 }
 

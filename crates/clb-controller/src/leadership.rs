@@ -73,7 +73,7 @@ async fn news(mut leadership: watch::Receiver<Leadership>) {
     let told = async {
         // Nobody tells anything any more: the last word holds for as long as it said.
         if leadership.changed().await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     };
     tokio::select! {

@@ -28,23 +28,27 @@
 //! Watches (`kube`), an `ObjectWriter` over it, the lease, metrics: they will stand beside the driver and feed it.
 
 pub mod admission;
+mod announce;
 pub mod batch_updater;
 mod clock;
+pub mod cluster;
 pub mod convert;
 mod driver;
 mod executor;
 #[cfg(feature = "kube")]
 pub mod kube;
 mod leadership;
+pub mod lease;
 pub mod nodes;
 pub mod objects;
 mod outcome;
 pub mod readiness;
 pub mod reading;
+mod story;
 pub mod watched;
 
 pub use batch_updater::LocationAndNrpServiceBatchUpdater;
 pub use clock::WallClock;
-pub use driver::{Driver, DriverConfig, Inbox, Stopped};
+pub use driver::{Driver, DriverConfig, Inbox, ReadingStatus, Status, Stopped, WatchStatus};
 pub use executor::{OWNER_TAG, ResourceExecutor};
 pub use leadership::Leadership;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clb_difftracker::{Change, Kind, Node, NodeName};
+use clb_difftracker::{Change, IpFamily, Kind, Node, NodeName, ObjectName, Uid};
 use clb_vmss::NodeEvent;
 
 /// What is believed of machines that have no Node object with addresses yet.
@@ -22,7 +22,8 @@ pub enum Anticipation {
 /// * While a machine is there, or nothing is known of one, the Node object decides.
 /// * A machine that a whole listing of its scale set no longer has takes its node with it, though the Node object lingers
 ///   (Kubernetes keeps it for minutes): nothing answers there any more. The Node is back when a machine of its name is, or
-///   when its object was deleted and made again or says other addresses, which only another machine can have caused.
+///   when its object was deleted and made again (another UID) or says other addresses, which only another machine can have
+///   caused.
 /// * A machine that is switched off keeps its place: whether its pods answer is for their readiness to say.
 /// * A scale set that cannot be listed says nothing.
 ///
@@ -39,6 +40,8 @@ pub struct NodeJoin {
 #[derive(Debug, Default)]
 struct Known {
     object: Option<Node>,
+    /// Of the object, where it was told.
+    uid: Option<Uid>,
     machine: Machine,
 }
 
@@ -85,7 +88,13 @@ impl NodeJoin {
     #[must_use]
     pub fn handle_change(&mut self, change: Change) -> Vec<Change> {
         match change {
-            Change::NodeApplied(node) => self.on_object(node),
+            Change::NodeApplied(node) => self.on_object(node, None),
+            Change::Unreadable(ObjectName::Node(name)) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(name.clone());
+                }
+                vec![Change::Unreadable(ObjectName::Node(name))]
+            }
             Change::NodeGone(name) => {
                 if let Some(listed) = &mut self.listed {
                     listed.remove(&name);
@@ -103,9 +112,21 @@ impl NodeJoin {
             | Change::EndpointSliceGone(_)
             | Change::PodApplied(_)
             | Change::PodGone(_)
+            | Change::Unreadable(_)
             | Change::ResyncBegin(_)
             | Change::ResyncDone(_) => vec![change],
         }
+    }
+
+    /// The name of a node as it is kept here, if it is known.
+    pub(crate) fn known_name(&self, name: &NodeName) -> Option<&NodeName> {
+        self.nodes.get_key_value(name).map(|(name, _)| name)
+    }
+
+    /// Whether a node is known, and has no address of this family.
+    pub(crate) fn lacks_family(&self, name: &NodeName, family: IpFamily) -> bool {
+        let view = self.nodes.get(name).and_then(|known| known.view(name, self.anticipation));
+        view.is_some_and(|node| node.location(family).is_none())
     }
 
     /// Something changed in a scale set.
@@ -121,16 +142,25 @@ impl NodeJoin {
         }
     }
 
-    fn on_object(&mut self, node: Node) -> Vec<Change> {
+    /// A Node object is there in this form. One of another UID than before is another Node of the same name, whose deletion
+    /// was not told.
+    #[must_use]
+    pub fn handle_node(&mut self, node: Node, uid: Uid) -> Vec<Change> {
+        self.on_object(node, Some(uid))
+    }
+
+    fn on_object(&mut self, node: Node, uid: Option<Uid>) -> Vec<Change> {
         let name = node.name.clone();
         if let Some(listed) = &mut self.listed {
             listed.insert(name.clone());
         }
         self.update(&name, |known| {
-            if matches!(known.machine, Machine::Gone) && known.object.as_ref() != Some(&node) {
+            let is_same = known.object.as_ref() == Some(&node) && known.uid == uid;
+            if matches!(known.machine, Machine::Gone) && !is_same {
                 known.machine = Machine::Unknown;
             }
             known.object = Some(node);
+            known.uid = uid;
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use clb_difftracker::{
     AddressUpdate, FrontendPort, GatewayContent, IdleTimeout, Ip, IpFamily, LoadBalancerSpec, NatGateway,
@@ -12,6 +13,29 @@ use clb_nrp::models::{self, GatewayService, IpVersion, ServiceType, TransportPro
 use clb_nrp::{CallContext, NrpApi, NrpConfig, Result};
 
 use crate::executor::{owner, public_ip_name, second_public_ip_name};
+
+/// Reads Azure for a [`Driver`](crate::Driver).
+#[derive(Clone)]
+pub struct AzureReader {
+    nrp: Arc<dyn NrpApi>,
+    config: NrpConfig,
+    cluster: String,
+}
+
+impl AzureReader {
+    /// A reader for the cluster called `cluster`, the value of the owner tag.
+    pub fn new(nrp: Arc<dyn NrpApi>, config: NrpConfig, cluster: impl Into<String>) -> Self {
+        Self { nrp, config, cluster: cluster.into() }
+    }
+
+    /// Reads everything of ours that Azure may hold; see [`read_azure`].
+    ///
+    /// # Errors
+    /// That of the first call that failed: a reading is whole, or none.
+    pub async fn read(&self, call: &CallContext) -> Result<Vec<Observation>> {
+        read_azure(&*self.nrp, &self.config, &self.cluster, call).await
+    }
+}
 
 /// Reads what the ServiceGateway holds.
 ///

@@ -1,5 +1,7 @@
 //! What whoever watches a cluster tells the driver.
 
+use std::fmt;
+
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,6 +19,79 @@ pub enum Watched {
     Pods(WatchEvent<Pod>),
     /// The pods whose readiness waits for us ([`GATE_LABEL`](crate::readiness::GATE_LABEL)).
     GatedPods(WatchEvent<Pod>),
+}
+
+/// The sets of objects that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WatchedSet {
+    /// All Services.
+    Services,
+    /// All EndpointSlices.
+    EndpointSlices,
+    /// All Nodes.
+    Nodes,
+    /// The pods with an egress label.
+    Pods,
+    /// The pods whose readiness waits for us.
+    GatedPods,
+}
+
+impl WatchedSet {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Services, Self::EndpointSlices, Self::Nodes, Self::Pods, Self::GatedPods];
+}
+
+impl fmt::Display for WatchedSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Services => "services",
+            Self::EndpointSlices => "endpointslices",
+            Self::Nodes => "nodes",
+            Self::Pods => "pods",
+            Self::GatedPods => "gatedpods",
+        })
+    }
+}
+
+/// What matters of an event to whoever only wants to know how the watch fares.
+pub(crate) enum Progress<'a> {
+    Listed,
+    Heard,
+    Interrupted(&'a Interruption),
+}
+
+impl Watched {
+    /// Which set it is about.
+    #[must_use]
+    pub fn set(&self) -> WatchedSet {
+        match self {
+            Self::Services(_) => WatchedSet::Services,
+            Self::EndpointSlices(_) => WatchedSet::EndpointSlices,
+            Self::Nodes(_) => WatchedSet::Nodes,
+            Self::Pods(_) => WatchedSet::Pods,
+            Self::GatedPods(_) => WatchedSet::GatedPods,
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Progress<'_> {
+        match self {
+            Self::Services(event) => event.progress(),
+            Self::EndpointSlices(event) => event.progress(),
+            Self::Nodes(event) => event.progress(),
+            Self::Pods(event) | Self::GatedPods(event) => event.progress(),
+        }
+    }
+}
+
+impl<K> WatchEvent<K> {
+    fn progress(&self) -> Progress<'_> {
+        match self {
+            Self::ListDone => Progress::Listed,
+            Self::Interrupted(why) => Progress::Interrupted(why),
+            Self::ListBegan | Self::Applied(_) | Self::Deleted(_) | Self::Malformed { .. } => Progress::Heard,
+        }
+    }
 }
 
 /// What a watch of one set of objects says: a whole list, and then each change of it.

@@ -234,18 +234,10 @@ impl DiffTracker {
     /// claims that count and name this location, as far as they can be named yet. A claim counts while its Service serves
     /// this family, or is to serve it, and its node is known and has an IP of it.
     pub(crate) fn target(&self, address: Id<Address>) -> Option<Target> {
-        let family = self.addresses.table.key(address).family();
         let mut target: Option<Target> = None;
-        for claim in self.addresses.table[address].claims.iter().rev() {
-            let Some(location) = self.nodes[claim.node].location(family) else { continue };
-            let slot = self.sources[claim.source].slot;
-            let Some(service) = slot.and_then(|slot| self.slots[slot].service) else { continue };
-            let role = self.services[service].role;
-            if !role.counts_for(family) || !self.is_eligible(*claim, address, service) {
-                continue;
-            }
+        for (location, service) in self.counting_claims(address).rev() {
             let target = target.get_or_insert_with(|| Target { location, services: ServiceSet::new() });
-            let can_be_named = match role {
+            let can_be_named = match self.services[service].role {
                 Role::Serving(_) => true,
                 Role::InDoubt(_) => self.is_named(address, location, service),
                 Role::Expecting(_) | Role::None => false,
@@ -261,6 +253,21 @@ impl DiffTracker {
             self.keep_names(address, &mut target);
         }
         target.filter(|target| !target.services.is_empty())
+    }
+
+    /// The claims on an address that count, oldest first: at which location, and for which service.
+    pub(crate) fn counting_claims(
+        &self,
+        address: Id<Address>,
+    ) -> impl DoubleEndedIterator<Item = (Id<Location>, Id<ServiceState>)> {
+        let family = self.addresses.table.key(address).family();
+        self.addresses.table[address].claims.iter().filter_map(move |claim| {
+            let location = self.nodes[claim.node].location(family)?;
+            let service = self.slots[self.sources[claim.source].slot?].service?;
+            let counts =
+                self.services[service].role.counts_for(family) && self.is_eligible(*claim, address, service);
+            counts.then_some((location, service))
+        })
     }
 
     /// Names of services that are not to be touched stay with the address, wherever it is.

@@ -31,11 +31,27 @@ pub enum Change {
     NodeApplied(Node),
     /// No Node of this name exists any more.
     NodeGone(NodeName),
+    /// This object is there, in a form that cannot be read: what is known of it stays, and a list that is being read has
+    /// named it.
+    Unreadable(ObjectName),
     /// A full list of one kind follows, as `…Applied` changes. What the list does not name by the time of
     /// [`Change::ResyncDone`] is gone. A second begin starts over.
     ResyncBegin(Kind),
     /// The list is complete. Without a begin before it, it does nothing.
     ResyncDone(Kind),
+}
+
+/// What an object is known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectName {
+    /// A Service.
+    Service(ServiceId),
+    /// An EndpointSlice.
+    EndpointSlice(ObjectKey),
+    /// A pod.
+    Pod(PodRef),
+    /// A Node.
+    Node(NodeName),
 }
 
 /// The kinds of objects that are watched.
@@ -190,7 +206,7 @@ pub struct EndpointSlice {
     pub key: ObjectKey,
     /// The Service that it belongs to, known or not.
     pub service: ServiceRef,
-    /// Its endpoints that are ready, and those that still serve while they terminate.
+    /// Its endpoints that are ready, and those that count while there is none.
     pub endpoints: Endpoints,
 }
 
@@ -261,6 +277,9 @@ pub enum Condition {
     /// It terminates and still serves: it should as long as its Service has no ready endpoint at all, which is what
     /// kube-proxy does too (KEP-1669).
     Terminating,
+    /// It was ready when its node went out of reach, and would perhaps answer: it should, too, as long as its Service has no
+    /// ready endpoint at all, so that a node controller that sees no node any more does not empty every pool.
+    Unreachable,
 }
 
 /// A Kubernetes Node, as far as load balancing is concerned.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::address::{Address, Claim, Location};
-use crate::change::{Change, Finalizers, Intent, Kind, Node, Service, ServiceRef, Source};
+use crate::change::{Change, Finalizers, Intent, Kind, Node, ObjectName, Service, ServiceRef, Source};
 use crate::ids::{EgressName, Ip, IpFamily, NodeName, ObjectKey, ResourceVersion};
 use crate::lifecycle::{Observed, ServiceObject};
 use crate::notice::Notice;
@@ -76,6 +76,7 @@ impl DiffTracker {
                     self.on_node_gone(id);
                 }
             }
+            Change::Unreadable(name) => self.on_unreadable(name),
             Change::ResyncBegin(kind) => {
                 let resync = self.resync_mut(kind);
                 *resync = Resync { number: resync.number.wrapping_add(1), running: true, ..*resync };
@@ -84,6 +85,32 @@ impl DiffTracker {
                 if core::mem::take(&mut self.resync_mut(kind).running) {
                     self.drop_unseen(kind);
                     self.confirm_observation(kind);
+                }
+            }
+        }
+    }
+
+    /// It is there, so the list has named it; of something that is not known, nothing is known.
+    fn on_unreadable(&mut self, name: ObjectName) {
+        match name {
+            ObjectName::Service(id) => {
+                if let Some(id) = self.services.id(&id) {
+                    self.services[id].seen = self.resyncs.services.number;
+                }
+            }
+            ObjectName::EndpointSlice(key) => {
+                if let Some(id) = self.sources.id(&Source::EndpointSlice(key)) {
+                    self.sources[id].seen = self.resyncs.slices.number;
+                }
+            }
+            ObjectName::Pod(pod) => {
+                if let Some(id) = self.sources.id(&Source::Pod(pod)) {
+                    self.sources[id].seen = self.resyncs.pods.number;
+                }
+            }
+            ObjectName::Node(name) => {
+                if let Some(id) = self.nodes.id(&name) {
+                    self.nodes[id].seen = self.resyncs.nodes.number;
                 }
             }
         }

@@ -48,8 +48,8 @@ pub enum Explanation {
         /// The source.
         source: Source,
     },
-    /// The endpoint terminates, and its Service has others that are ready.
-    Terminating {
+    /// The endpoint terminates, or its node is out of reach, and its Service has others that are ready.
+    NotReady {
         /// The source.
         source: Source,
     },
@@ -115,8 +115,8 @@ impl fmt::Display for Explanation {
             Self::NoService { source: source @ Source::Pod(_) } => {
                 write!(f, "{source} has no outbound service of this family")
             }
-            Self::Terminating { source } => {
-                write!(f, "it terminates, and the Service of {source} has endpoints that are ready")
+            Self::NotReady { source } => {
+                write!(f, "it is not ready, and the Service of {source} has endpoints that are")
             }
             Self::Foreign => f.write_str("not ours"),
             Self::Unconfirmed => f.write_str("a second full list has to confirm that it is to be deleted"),
@@ -138,6 +138,16 @@ impl fmt::Display for Explanation {
             Self::GatewayRetry { at } => write!(f, "the last call failed; the next is at {} ms", ms(at)),
         }
     }
+}
+
+/// How far an address has come in the gateway. Only services count that are to have a load balancer, or are outbound, and
+/// that some source claims the address for where it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Programmed {
+    /// The services that the gateway is known to list it for, sorted.
+    pub acknowledged: Vec<ServiceId>,
+    /// Those that it should be listed for and, as far as is known, is not yet; sorted.
+    pub awaited: Vec<ServiceId>,
 }
 
 /// How much there is of everything.
@@ -168,6 +178,9 @@ pub struct Stats {
     pub oldest_service: Option<Timestamp>,
     /// Since when the address that waits for longest, in the queue or in flight, waits.
     pub oldest_address: Option<Timestamp>,
+    /// What readings after the first one found to be other than believed, though no operation of ours was in doubt about it:
+    /// registrations, resources and addresses that somebody else changed.
+    pub drift: u64,
     /// How long services took from a change to everything being as it should be.
     pub service_latency: Latency,
     /// How long addresses took from a change to the gateway's acknowledgement.
@@ -270,6 +283,35 @@ impl DiffTracker {
         explanation.into_iter().collect()
     }
 
+    /// How far an address has come in the gateway: what the readiness of its pod may wait for.
+    #[must_use]
+    pub fn programmed(&self, address: Ip) -> Programmed {
+        let mut programmed = Programmed::default();
+        let Some(id) = self.addresses.table.id(&address) else { return programmed };
+        let mut claims: Vec<_> = self.counting_claims(id).collect();
+        // The latest one says where it is.
+        let Some((location, _)) = claims.last().copied() else { return programmed };
+        claims.retain(|claim| claim.0 == location);
+        let holdings = self.addresses.holdings(id);
+        let [holding] = holdings.as_slice() else {
+            programmed.awaited = self.names_of(claims.into_iter().map(|(_, service)| service));
+            return programmed;
+        };
+        let is_held = |service: &Id<ServiceState>| {
+            holding.certain && holding.location == location && holding.services.contains(service)
+        };
+        let (held, rest): (Vec<_>, Vec<_>) =
+            claims.into_iter().map(|(_, service)| service).partition(is_held);
+        Programmed { acknowledged: self.names_of(held), awaited: self.names_of(rest) }
+    }
+
+    fn names_of(&self, services: impl IntoIterator<Item = Id<ServiceState>>) -> Vec<ServiceId> {
+        let mut names: Vec<_> = services.into_iter().map(|id| self.services.key(id).clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Why claims on an address do not count.
     fn explain_claims(&self, address: Id<Address>) -> impl Iterator<Item = Explanation> {
         let family = self.ip(address).family();
@@ -282,7 +324,7 @@ impl DiffTracker {
                 return Some(Explanation::NoService { source });
             }
             if service.is_some_and(|service| !self.is_eligible(*claim, address, service)) {
-                return Some(Explanation::Terminating { source });
+                return Some(Explanation::NotReady { source });
             }
             if self.nodes[claim.node].location(family).is_none() {
                 let node = self.nodes.key(claim.node).clone();
@@ -317,6 +359,7 @@ impl DiffTracker {
             unsettled_services: self.unsettled.len(),
             oldest_service: self.unsettled.first().map(|(since, _)| *since),
             oldest_address: self.oldest_waiting().and_then(|number| self.ages.time_of(number)),
+            drift: self.drift,
             service_latency: self.ages.services,
             address_latency: self.ages.addresses,
         }

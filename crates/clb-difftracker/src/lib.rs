@@ -20,7 +20,7 @@
 //! its own for the outbound service that it leaves through; replacing or removing a source withdraws exactly its own
 //! claims. A claim counts while its Service has, or is to have, a load balancer of the address's family, and its node
 //! is known and has an IP of it. Where claims name different locations, the one made last decides. An endpoint that
-//! terminates and still serves counts while its Service has no ready one. A slice may come before its Service or its
+//! terminates and still serves counts while its Service has no ready one, and so does one whose node is out of reach. A slice may come before its Service or its
 //! nodes: its claims begin to count when they do.
 //!
 //! **Each service has one next step**, a function of what is wanted and what there is (`lifecycle::next_step`):
@@ -82,12 +82,12 @@ mod timer;
 mod tracker;
 
 pub use change::{
-    Change, Condition, Endpoint, EndpointSlice, Endpoints, Finalizers, Intent, Kind, Node, Pod, PodRef,
-    Rejection, Service, ServiceRef, Source,
+    Change, Condition, Endpoint, EndpointSlice, Endpoints, Finalizers, Intent, Kind, Node, ObjectName, Pod,
+    PodRef, Rejection, Service, ServiceRef, Source,
 };
 pub use config::Config;
 pub use diff::{AddressDifference, Difference, ServiceDifference};
-pub use explain::{Explanation, ServiceStatus, Stats};
+pub use explain::{Explanation, Programmed, ServiceStatus, Stats};
 pub use ids::{
     EgressName, EgressNameError, IdError, Ip, IpFamily, NodeName, ObjectKey, ResourceVersion, ServiceId,
     Timestamp, Uid,

@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use crate::change::{Kind, PodRef, Rejection};
 use crate::ids::{EgressName, Ip, ObjectKey, ServiceId, Timestamp};
-use crate::operation::{FailureKind, OperationId};
+use crate::operation::{FailureKind, OperationId, PodRequest};
 
 /// Something that people should hear, as an event on an object, a condition, or a line in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub enum Notice {
         operation: OperationId,
         /// The pod.
         pod: PodRef,
+        /// What was to be written.
+        request: PodRequest,
         /// What follows.
         kind: FailureKind,
         /// What the server said.

@@ -34,12 +34,6 @@ impl DiffTracker {
                 self.services[id].object.finalizers = Observed::Absent;
                 return self.on_progress(id);
             }
-            Outcome::Failed(Failure { kind: FailureKind::NotFound, .. })
-                if matches!(request, ServiceRequest::ClearIngress(_)) =>
-            {
-                self.services[id].object.ingress = Observed::Absent;
-                return self.on_progress(id);
-            }
             Outcome::Failed(failure) => failure,
             Outcome::Unknown(failure) => {
                 let object = &mut self.services[id].object;
@@ -152,7 +146,14 @@ impl DiffTracker {
                 let at = self.not_before(Timer::Pod(id), at, failure.kind);
                 if let Source::Pod(pod) = self.sources.key(id).clone() {
                     let Failure { kind, message } = failure;
-                    self.notices.push_back(Notice::PodFailed { operation, pod, kind, message, retry_at: at });
+                    self.notices.push_back(Notice::PodFailed {
+                        operation,
+                        pod,
+                        request,
+                        kind,
+                        message,
+                        retry_at: at,
+                    });
                 }
             }
         }

@@ -22,6 +22,8 @@ pub(crate) struct Reading {
     running: Option<Draft>,
     /// Whether one was ever completed.
     is_done: bool,
+    /// Whether what is being taken in is the first one: nothing was believed before.
+    is_baseline: bool,
     /// The kinds that have to be listed once more before what the last reading would delete is believed to be unwanted.
     awaited: BTreeSet<Kind>,
 }
@@ -71,9 +73,10 @@ impl DiffTracker {
             }
             Observation::Done => {
                 if let Some(Draft { began, gateway, resources }) = self.reading.running.take() {
-                    self.reading.is_done = true;
+                    self.reading.is_baseline = !core::mem::replace(&mut self.reading.is_done, true);
                     self.take_in_gateway(began, gateway);
                     self.take_in_resources(began, resources);
+                    self.reading.is_baseline = false;
                     self.settle_reading();
                     self.doubt_reading();
                     self.refresh_all();
@@ -101,8 +104,9 @@ impl DiffTracker {
                 changed.push(id);
             }
             let registration = service.and_then(|service| service.registration).filter(|_| !is_foreign);
-            self.services[id].resources.registration =
-                registration.map_or(Observed::Absent, Observed::Present);
+            let registration = registration.map_or(Observed::Absent, Observed::Present);
+            let believed = core::mem::replace(&mut self.services[id].resources.registration, registration);
+            self.note_drift(&believed, &registration);
         }
         self.take_in_locations(began, locations);
         self.refresh_addresses_of(&changed);
@@ -162,6 +166,10 @@ impl DiffTracker {
         if holdings.iter().find(|held| held.location == location) == holding.as_ref() {
             return;
         }
+        let believed = holdings.iter().find(|held| held.location == location);
+        if believed.is_none_or(|held| held.certain) && !self.reading.is_baseline {
+            self.drift += 1;
+        }
         holdings.retain(|held| held.location != location);
         holdings.extend(holding);
         // All services are refreshed in the end.
@@ -201,9 +209,28 @@ impl DiffTracker {
         for id in self.all_services() {
             if self.is_current(id, began) && self.services[id].standing != Standing::Foreign {
                 let read = observed.remove(&id).unwrap_or_default();
-                let resources = &mut self.services[id].resources;
-                *resources = Resources { registration: resources.registration, ..read };
+                let registration = self.services[id].resources.registration;
+                let read = Resources { registration, ..read };
+                let believed = core::mem::replace(&mut self.services[id].resources, read.clone());
+                for (believed, read) in [
+                    (&believed.public_ip, &read.public_ip),
+                    (&believed.second_public_ip, &read.second_public_ip),
+                ] {
+                    // An address that came late is no surprise.
+                    if believed.possible().is_none_or(|ip| ip.address.is_some()) {
+                        self.note_drift(believed, read);
+                    }
+                }
+                self.note_drift(&believed.load_balancer, &read.load_balancer);
+                self.note_drift(&believed.nat_gateway, &read.nat_gateway);
             }
+        }
+    }
+
+    /// Counts what was found to be other than believed; what was in doubt is merely settled.
+    fn note_drift<T: PartialEq>(&mut self, believed: &Observed<T>, read: &Observed<T>) {
+        if !matches!(believed, Observed::Unknown(_)) && believed != read && !self.reading.is_baseline {
+            self.drift += 1;
         }
     }
 

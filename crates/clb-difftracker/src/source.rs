@@ -23,8 +23,8 @@ pub(crate) struct SourceState {
     pub(crate) seen: u32,
     /// The addresses that it claims, sorted by IP; the claims are with them.
     pub(crate) endpoints: Vec<Id<Address>>,
-    /// Those of them that are terminating, sorted by number; mostly none.
-    terminating: Vec<Id<Address>>,
+    /// Those of them that are not ready, sorted by number; mostly none.
+    spare: Vec<Id<Address>>,
     /// What only pods have.
     pub(crate) pod: Option<Box<PodState>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Slot {
 
 impl SourceState {
     fn ready(&self) -> usize {
-        self.endpoints.len() - self.terminating.len()
+        self.endpoints.len() - self.spare.len()
     }
 }
 
@@ -159,7 +159,7 @@ impl DiffTracker {
     }
 
     /// Counts ready endpoints anew; where there are now some and were none, or the other way round, that matters to the
-    /// terminating ones.
+    /// others.
     fn count_ready(
         &mut self,
         (from, before): (Option<Id<Slot>>, usize),
@@ -176,27 +176,27 @@ impl DiffTracker {
             if let Some(slot) = slot
                 && (self.slots[slot].ready > 0) != had
             {
-                self.refresh_terminating(slot);
+                self.refresh_spare(slot);
             }
         }
     }
 
-    /// Whether a claim counts: all of ready endpoints do, those of terminating ones while their service has none that is ready.
+    /// Whether a claim counts: all of ready endpoints do, those of others while their service has none that is ready.
     pub(crate) fn is_eligible(&self, claim: Claim, address: Id<Address>, service: Id<ServiceState>) -> bool {
-        let terminating = &self.sources[claim.source].terminating;
-        terminating.is_empty() || terminating.binary_search(&address).is_err() || !self.has_ready(service)
+        let spare = &self.sources[claim.source].spare;
+        spare.is_empty() || spare.binary_search(&address).is_err() || !self.has_ready(service)
     }
 
     fn has_ready(&self, service: Id<ServiceState>) -> bool {
         self.services[service].slots.into_iter().flatten().any(|slot| self.slots[slot].ready > 0)
     }
 
-    /// Whether there are ready endpoints has changed here: examines the terminating ones of the same service.
-    fn refresh_terminating(&mut self, slot: Id<Slot>) {
+    /// Whether there are ready endpoints has changed here: examines the others of the same service.
+    fn refresh_spare(&mut self, slot: Id<Slot>) {
         let service = self.slots[slot].service;
         let slots = service.map(|service| self.services[service].slots).unwrap_or_default();
         for slot in slots.into_iter().flatten() {
-            if self.slots[slot].sources.iter().any(|&source| !self.sources[source].terminating.is_empty()) {
+            if self.slots[slot].sources.iter().any(|&source| !self.sources[source].spare.is_empty()) {
                 self.refresh_slot(slot);
             }
         }
@@ -238,8 +238,8 @@ impl DiffTracker {
     fn replace_endpoints(&mut self, id: Id<SourceState>, endpoints: &[Endpoint]) -> Vec<Id<Address>> {
         let known = core::mem::take(&mut self.sources[id].endpoints);
         let mut known = known.into_iter().peekable();
-        let terminating_before = core::mem::take(&mut self.sources[id].terminating);
-        let mut terminating = Vec::new();
+        let spare_before = core::mem::take(&mut self.sources[id].spare);
+        let mut spare = Vec::new();
         let mut claimed = Vec::with_capacity(endpoints.len());
         let mut touched = Vec::new();
         for endpoint in endpoints {
@@ -254,11 +254,11 @@ impl DiffTracker {
             };
             let former = same.and_then(|address| self.claim(address, id)).map(|claim| claim.node);
             claimed.push(address);
-            if endpoint.condition == Condition::Terminating {
-                terminating.push(address);
+            if endpoint.condition != Condition::Ready {
+                spare.push(address);
             }
             if former.is_some_and(|node| *self.nodes.key(node) == endpoint.node) {
-                let was_ready = terminating_before.binary_search(&address).is_err();
+                let was_ready = spare_before.binary_search(&address).is_err();
                 if was_ready != (endpoint.condition == Condition::Ready) {
                     touched.push(address);
                 }
@@ -276,9 +276,9 @@ impl DiffTracker {
             self.withdraw_claim(address, id);
             touched.push(address);
         }
-        terminating.sort_unstable();
+        spare.sort_unstable();
         self.sources[id].endpoints = claimed;
-        self.sources[id].terminating = terminating;
+        self.sources[id].spare = spare;
         touched
     }
 

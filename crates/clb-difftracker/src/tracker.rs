@@ -79,6 +79,8 @@ pub struct DiffTracker {
     pub(crate) addresses: Addresses,
     pub(crate) locations: Table<Ip, Location>,
     pub(crate) reading: Reading,
+    /// What readings found to be other than believed.
+    pub(crate) drift: u64,
     /// How many services are not to be touched.
     pub(crate) kept: usize,
     /// Addresses that pods had and that the gateway holds, or may, with these pods.
@@ -176,6 +178,7 @@ impl DiffTracker {
             addresses: Addresses::default(),
             locations: Table::default(),
             reading: Reading::default(),
+            drift: 0,
             kept: 0,
             lingering: BTreeMap::new(),
             registration_queue: BTreeMap::new(),

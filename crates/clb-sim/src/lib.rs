@@ -9,6 +9,7 @@
 //!   if one likes;
 //! * [`kube`]: a Kubernetes API server in memory;
 //! * [`Simulator`]: a simulation that answers HTTP on the loopback interface;
+//! * [`delivery`]: what becomes of requests, from Azure to the pods;
 //! * [`control`]: a page about both, and a JSON API for scripts;
 //! * [`recording`] and [`expected`]: recorded Kubernetes clusters to replay, and what they should end in.
 
@@ -17,6 +18,7 @@ mod budget;
 mod clock;
 mod connection;
 pub mod control;
+pub mod delivery;
 pub mod expected;
 pub mod fault;
 mod front;

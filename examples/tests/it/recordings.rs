@@ -49,7 +49,7 @@ impl Recording {
 
     /// Replays these lines of it, and says what Azure ends in and what is wrong with that.
     async fn replay(&self, lines: &[Line]) -> (World, Held) {
-        let mut world = World::start(SimulatorConfig::default(), |_| ()).await.unwrap();
+        let world = World::start(SimulatorConfig::default(), |_| ()).await.unwrap();
         world.replay(lines, 0.0).await.unwrap();
         assert!(world.settle().await.unwrap(), "does not settle");
         let held = Held::read(&world.nrp).await.unwrap();
@@ -60,7 +60,7 @@ impl Recording {
 
     /// Replays it as it is, then its last lists once more, then shuffled.
     async fn check(&self, name: &str, shuffles: u64) {
-        let (mut world, held) = self.replay(&self.lines).await;
+        let (world, held) = self.replay(&self.lines).await;
         let before = world.simulator.counts();
         world.replay(&last_lists(&self.lines), 0.0).await.unwrap();
         assert!(world.settle().await.unwrap());

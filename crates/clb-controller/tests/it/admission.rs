@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that panics has failed, which is the point")]
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
 use clb_controller::admission::{
-    Admission, AdmissionPolicy, IgnoredAnnotation, RejectionReason, SOURCE_ANNOTATIONS,
+    Admission, AdmissionPolicy, IgnoredAnnotation, NamedPort, RejectionReason, SOURCE_ANNOTATIONS,
 };
 use clb_difftracker::{
     FrontendPort, IdleTimeout, Intent, IpFamily, LoadBalancerSpec, Protocol, Rejection, Rule,
@@ -135,12 +136,30 @@ fn ad_05_the_idle_timeout_is_4_to_30_whole_minutes() {
 }
 
 #[test]
-fn ad_06_a_named_target_port_is_rejected() {
+fn ad_06_a_named_target_port_is_the_number_that_all_slices_agree_on() {
     let ports = json!([{ "port": 80 }, { "port": 81, "targetPort": "http" }]);
     assert_rejected(
         &[(PORTS, ports)],
-        RejectionReason::NamedTargetPort { index: 1, value: "http".to_owned() },
+        RejectionReason::UnresolvedTargetPort { index: 1, value: "http".to_owned() },
     );
+    let ports = json!([{ "port": 80, "name": "web", "targetPort": "http" },
+        { "port": 53, "name": "dns", "targetPort": "dns", "protocol": "UDP" }]);
+    let port = |number| NonZeroU16::new(number).unwrap();
+    let admit = |web: NamedPort| {
+        let named = |name: &str, protocol| match (name, protocol) {
+            ("web", Protocol::Tcp) => web.clone(),
+            ("dns", Protocol::Udp) => NamedPort::Number(port(5353)),
+            _ => NamedPort::Unknown,
+        };
+        AdmissionPolicy::default().admit_with(&service(&[(PORTS, ports.clone())]), &named).intent
+    };
+    let rules = [rule(Protocol::Tcp, 80, 8080), rule(Protocol::Udp, 53, 5353)];
+    assert_eq!(admit(NamedPort::Number(port(8080))), Intent::LoadBalancer(plain(&rules)));
+    let numbers: BTreeSet<_> = [8080, 8081].map(port).into();
+    let several =
+        RejectionReason::NamedTargetPort { index: 0, value: "http".to_owned(), numbers: numbers.clone() };
+    assert!(several.to_string().contains("(8080, 8081)"), "{several}");
+    assert_eq!(admit(NamedPort::Several(numbers)), Intent::Rejected(several.into()));
 }
 
 #[test]
@@ -324,7 +343,7 @@ fn the_first_rule_that_is_broken_is_the_one_reported() {
             "NoPorts",
             "UnsupportedDualStack",
             "InvalidIdleTimeout",
-            "UnsupportedNamedTargetPort",
+            "UnresolvedTargetPort",
             "UnsupportedProtocol",
             "UnsupportedFrontendPort",
             "UnsupportedBackendPortCollision",
@@ -348,15 +367,17 @@ fn sl_24_and_sl_27_only_a_living_service_of_type_load_balancer_is_wanted() {
 
 #[test]
 fn sl_33_a_service_of_another_class_is_not_ours() {
-    let ours = |configured: Option<&str>, class: Value| {
-        let policy = AdmissionPolicy { load_balancer_class: configured.map(str::to_owned) };
+    let ours = |policy: &AdmissionPolicy, class: Value| {
         policy.admit(&service(&[("/spec/loadBalancerClass", class)])).intent != Intent::None
     };
-    assert!(ours(None, Value::Null));
-    assert!(!ours(None, json!("example.com/lb")));
-    assert!(ours(Some("example.com/lb"), json!("example.com/lb")));
-    assert!(!ours(Some("example.com/lb"), json!("example.com/other")));
-    assert!(!ours(Some("example.com/lb"), Value::Null));
+    let default = AdmissionPolicy::default();
+    assert!(ours(&default, Value::Null));
+    assert!(ours(&default, json!("azure.com/container-load-balancer")));
+    assert!(!ours(&default, json!("example.com/lb")));
+    let narrow = AdmissionPolicy { without_class: false, classes: ["example.com/lb".to_owned()].into() };
+    assert!(ours(&narrow, json!("example.com/lb")));
+    assert!(!ours(&narrow, json!("example.com/other")));
+    assert!(!ours(&narrow, Value::Null));
 }
 
 #[test]

@@ -334,7 +334,9 @@ impl World {
             Change::NodeApplied(node) => drop(self.nodes.insert(node.name.clone(), node)),
             Change::NodeGone(name) => drop(self.nodes.remove(&name)),
             Change::PodApplied(_) | Change::PodGone(_) => unreachable!("no pod is read here"),
-            Change::ResyncBegin(_) | Change::ResyncDone(_) => unreachable!("no conversion makes this"),
+            Change::Unreadable(_) | Change::ResyncBegin(_) | Change::ResyncDone(_) => {
+                unreachable!("no conversion makes this")
+            }
         }
     }
 

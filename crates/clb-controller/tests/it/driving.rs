@@ -34,7 +34,7 @@ struct Running {
     inbox: Inbox,
     notices: Arc<Mutex<Vec<Notice>>>,
     shutdown: CancellationToken,
-    driver: JoinHandle<()>,
+    driver: JoinHandle<usize>,
 }
 
 fn start(delay: Duration) -> Running {

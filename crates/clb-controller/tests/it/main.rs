@@ -4,16 +4,30 @@
 
 mod admission;
 mod budget;
+mod cluster;
 mod convert;
 mod driver;
 mod driving;
 mod executor;
 mod fake;
 mod gateway;
+#[cfg(feature = "kube")]
+mod lease;
+mod lease_model;
 mod nodes;
 mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+#[cfg(feature = "kube")]
+mod watch;
+#[cfg(feature = "kube")]
+mod watch_property;
+#[cfg(feature = "kube")]
+mod watching;
+#[cfg(feature = "kube")]
+mod whole;
+#[cfg(feature = "kube")]
+mod world;
 #[cfg(feature = "kube")]
 mod writer;

@@ -223,6 +223,7 @@ impl Told {
             | Change::EndpointSliceGone(_)
             | Change::PodApplied(_)
             | Change::PodGone(_)
+            | Change::Unreadable(_)
             | Change::ResyncBegin(_)
             | Change::ResyncDone(_) => panic!("{change:?} is not of a node"),
         }

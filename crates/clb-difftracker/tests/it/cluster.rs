@@ -92,7 +92,7 @@ impl Cluster {
                 self.nodes.remove(&name);
                 Change::NodeGone(name)
             }
-            Change::ResyncBegin(_) | Change::ResyncDone(_) => change,
+            Change::Unreadable(_) | Change::ResyncBegin(_) | Change::ResyncDone(_) => change,
         }
     }
 
@@ -377,7 +377,7 @@ impl Cluster {
             self.slices.values().filter(|it| self.service_of(it).is_some_and(|of| of.id == service.id));
         let has_ready =
             of_service.into_iter().any(|slice| conditions(slice, None).contains(&Condition::Ready));
-        if has_ready && conditions(slice, Some(address)) == [Condition::Terminating] {
+        if has_ready && !conditions(slice, Some(address)).contains(&Condition::Ready) {
             return None;
         }
         let serves = match &service.intent {

@@ -17,7 +17,7 @@ fn write(service: u8, request: ServiceRequest) -> Action {
 }
 
 /// A world in which writes on objects end as the test says.
-fn slow_world() -> World {
+pub(crate) fn slow_world() -> World {
     World::new(Config::default())
 }
 
@@ -79,7 +79,7 @@ fn sl_23_finalizers_that_cannot_be_removed_are_tried_again_until_they_can() {
     for kind in [FailureKind::Conflict, FailureKind::Transient, FailureKind::Forbidden] {
         let mut world = serving();
         world.change(service(A, Intent::None));
-        (0..4).for_each(|_| world.complete(0, End::Succeeds));
+        (0..5).for_each(|_| world.complete(0, End::Succeeds));
         let remove = [write(A, ServiceRequest::RemoveFinalizers)];
         for _ in 0..15 {
             assert_eq!(world.flying(), remove, "{kind:?}");
@@ -94,7 +94,7 @@ fn sl_23_finalizers_that_cannot_be_removed_are_tried_again_until_they_can() {
     // fn_09: an object that is not there has none.
     let mut world = serving();
     world.change(service(A, Intent::None));
-    (0..4).for_each(|_| world.complete(0, End::Succeeds));
+    (0..5).for_each(|_| world.complete(0, End::Succeeds));
     world.tell(Change::ServiceGone(id(A)));
     world.complete(0, End::Fails(FailureKind::NotFound));
     assert_eq!((world.flying(), world.tracker.status(&id(A))), (vec![], None));
@@ -139,8 +139,10 @@ fn sl_22_the_finalizers_go_when_nothing_is_left() {
     world.change(service(A, Intent::None));
     world.settle();
     let all = world.all_actions(from);
+    // Clients are not told any more of an address that is about to go.
+    assert_eq!(all.first(), Some(&write(A, ServiceRequest::ClearIngress(ingress(IpFamily::V4)))));
     assert_eq!(all.last(), Some(&write(A, ServiceRequest::RemoveFinalizers)));
-    assert_eq!(all.len(), 5, "{all:#?}");
+    assert_eq!(all.len(), 6, "{all:#?}");
 }
 
 #[test]

@@ -30,7 +30,9 @@ fn refs() -> impl Strategy<Value = ServiceRef> {
 }
 
 fn changes() -> impl Strategy<Value = Change> {
-    let condition = prop_oneof![3 => Just(Condition::Ready), 1 => Just(Condition::Terminating)];
+    let condition = prop_oneof![
+        3 => Just(Condition::Ready), 1 => Just(Condition::Terminating), 1 => Just(Condition::Unreachable)
+    ];
     let endpoint =
         (0..6u8, 0..3u8, condition).prop_map(|(address, node, condition)| endpoint(address, node, condition));
     let endpoints = || prop::collection::vec(endpoint.clone(), 0..4);

@@ -227,6 +227,7 @@ fn is_stale(world: &World, change: &Change) -> bool {
         | Change::PodGone(_)
         | Change::NodeApplied(_)
         | Change::NodeGone(_)
+        | Change::Unreadable(_)
         | Change::ResyncBegin(_)
         | Change::ResyncDone(_) => false,
     }
@@ -384,6 +385,7 @@ pub(crate) fn relist(world: &mut World, kind: Kind, missing: u8) {
             | Change::EndpointSliceGone(_)
             | Change::PodGone(_)
             | Change::NodeGone(_)
+            | Change::Unreadable(_)
             | Change::ResyncBegin(_)
             | Change::ResyncDone(_) => continue,
         };
@@ -449,7 +451,11 @@ impl Bytes<'_> {
     }
 
     fn endpoints(&mut self) -> Vec<Endpoint> {
-        let condition = |number| if number == 0 { Condition::Terminating } else { Condition::Ready };
+        let condition = |number| match number {
+            0 => Condition::Terminating,
+            1 => Condition::Unreachable,
+            _ => Condition::Ready,
+        };
         (0..self.below(4)).map(|_| endpoint(self.small(6), self.small(3), condition(self.small(4)))).collect()
     }
 

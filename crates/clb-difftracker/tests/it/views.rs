@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use clb_difftracker::{
-    Action, AddressDifference, Change, Condition, Difference, Endpoint, EndpointSlice, Explanation,
-    FailureKind, Intent, IpFamily, LATENCY_BUCKETS, Latency, NodeName, ObjectKey, Operation, Phase,
-    ResourceVersion, Resources, Service, ServiceDifference, ServiceRef, Source, Timestamp,
+    Action, AddressDifference, Change, Condition, Config, Difference, Endpoint, EndpointSlice, Explanation,
+    FailureKind, Intent, IpFamily, Kind, LATENCY_BUCKETS, Latency, NodeName, ObjectKey, ObjectName,
+    Operation, Phase, Programmed, ResourceVersion, Resources, Service, ServiceDifference, ServiceRef, Source,
+    Stats, Timestamp,
 };
 
+use crate::objects::slow_world;
 use crate::steps::id;
 use crate::vocabulary::*;
 use crate::world::{End, World};
@@ -30,13 +32,121 @@ fn held(world: &World) -> Vec<String> {
 }
 
 #[test]
+fn endpoints_on_nodes_out_of_reach_count_while_their_service_has_none_that_is_ready() {
+    use Condition::{Ready, Unreachable};
+    let mut world = settled([wanted(A, &[80]), node("n1", "192.168.0.1")]);
+    world.response([conditions("s", &[("10.0.0.1", Ready), ("10.0.0.2", Unreachable)])]);
+    assert_eq!(held(&world), ["10.0.0.1"]);
+    world.response([conditions("s", &[("10.0.0.1", Unreachable), ("10.0.0.2", Unreachable)])]);
+    assert_eq!(held(&world), ["10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn an_address_is_acknowledged_for_a_service_when_the_gateway_has_answered_and_not_before() {
+    let mut world = slow_world();
+    let programmed = |world: &World| world.tracker.programmed(ip("10.0.0.1"));
+    assert_eq!(programmed(&world), Programmed::default());
+    world.change(node("n1", "192.168.0.1"));
+    world.change(slice("a", A, &[("10.0.0.1", "n1")]));
+    // Nobody wants a load balancer yet.
+    assert_eq!(programmed(&world), Programmed::default());
+    world.change(wanted(A, &[80]));
+    let awaited = |names: &[u8]| Programmed {
+        acknowledged: Vec::new(),
+        awaited: names.iter().map(|&name| id(name)).collect(),
+    };
+    // Its finalizers, public IP, load balancer, registration.
+    for _ in 0..4 {
+        assert_eq!(programmed(&world), awaited(&[A]));
+        world.complete(0, End::Succeeds);
+    }
+    let batch = world.in_flight.iter().position(|it| matches!(it.action, Action::Gateway(_))).unwrap();
+    assert_eq!(programmed(&world), awaited(&[A]));
+    world.complete(batch, End::UnknownApplied(FailureKind::Transient));
+    assert_eq!(programmed(&world), awaited(&[A]));
+    world.settle();
+    assert_eq!(programmed(&world), Programmed { acknowledged: vec![id(A)], awaited: vec![] });
+    // It moves: what is acknowledged is elsewhere.
+    world.change(node("n1", "192.168.0.2"));
+    assert_eq!(programmed(&world), awaited(&[A]));
+    world.settle();
+    // Another Service comes to have it.
+    world.change(slice("b", B, &[("10.0.0.1", "n1")]));
+    world.change(wanted(B, &[80]));
+    assert_eq!(programmed(&world), Programmed { acknowledged: vec![id(A)], awaited: vec![id(B)] });
+    world.settle();
+    assert_eq!(programmed(&world), Programmed { acknowledged: vec![id(A), id(B)], awaited: vec![] });
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_still_there() {
+    let mut world = settled([
+        wanted(A, &[80]),
+        node("n1", "192.168.0.1"),
+        slice("s", A, &[("10.0.0.1", "n1")]),
+        leaves("p", "gw", &[("10.0.0.9", "n1")]),
+    ]);
+    let names = [
+        (Kind::Service, ObjectName::Service(id(A))),
+        (Kind::EndpointSlice, ObjectName::EndpointSlice(ObjectKey::new("default", "s"))),
+        (Kind::Pod, ObjectName::Pod(pod_ref("p"))),
+        (Kind::Node, ObjectName::Node(NodeName::new("n1"))),
+    ];
+    let from = world.taken.len();
+    for (kind, name) in names {
+        world.tell(Change::ResyncBegin(kind));
+        world.tell(Change::Unreadable(name));
+        world.tell(Change::ResyncDone(kind));
+    }
+    world.settle();
+    assert_eq!(world.all_actions(from), []);
+    // Of what is not known, nothing is learned.
+    let stats = world.tracker.stats();
+    for name in [ObjectName::Service(id(9)), ObjectName::Node(NodeName::new("n9"))] {
+        world.tell(Change::Unreadable(name));
+    }
+    assert_eq!(world.tracker.stats(), Stats { changes: stats.changes + 2, ..stats });
+}
+
+#[test]
+fn what_others_changed_is_counted_and_what_was_in_doubt_is_not() {
+    let mut world = settled([
+        wanted(A, &[80]),
+        node("n1", "192.168.0.1"),
+        slice("s", A, &[("10.0.0.1", "n1"), ("10.0.0.2", "n1")]),
+    ]);
+    let read = |world: &mut World| {
+        let before = world.tracker.stats().drift;
+        world.begin_reading();
+        world.end_reading();
+        let found = world.tracker.stats().drift - before;
+        world.settle();
+        found
+    };
+    // The first reading is what everything after it is compared with.
+    world.restart(Config::default(), 0);
+    assert_eq!(world.tracker.stats().drift, 0);
+    world.settle();
+    assert_eq!(read(&mut world), 0);
+    world.azure.locations.values_mut().for_each(|addresses| drop(addresses.remove(&ip("10.0.0.1"))));
+    assert_eq!(read(&mut world), 1);
+    world.azure.load_balancers.remove(&id(A));
+    world.azure.registrations.remove(&id(A));
+    world.azure.locations.clear();
+    assert_eq!(read(&mut world), 4);
+    world.change(slice("s", A, &[("10.0.0.1", "n1")]));
+    world.complete(0, End::UnknownApplied(FailureKind::Transient));
+    assert_eq!(read(&mut world), 0);
+}
+
+#[test]
 fn endpoints_that_terminate_count_while_their_service_has_none_that_is_ready() {
     use Condition::{Ready, Terminating};
     let mut world = settled([wanted(A, &[80]), node("n1", "192.168.0.1")]);
     world.response([conditions("s", &[("10.0.0.1", Ready), ("10.0.0.2", Terminating)])]);
     assert_eq!(held(&world), ["10.0.0.1"]);
     let source = Source::EndpointSlice(ObjectKey::new("default", "s"));
-    assert_eq!(world.tracker.explain_address(ip("10.0.0.2")), [Explanation::Terminating { source }]);
+    assert_eq!(world.tracker.explain_address(ip("10.0.0.2")), [Explanation::NotReady { source }]);
     // The last ready one goes.
     world.response([conditions("s", &[("10.0.0.1", Terminating), ("10.0.0.2", Terminating)])]);
     assert_eq!(held(&world), ["10.0.0.1", "10.0.0.2"]);

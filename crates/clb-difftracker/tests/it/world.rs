@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clb_difftracker::{
     Action, AddressesUpdate, Change, Config, DiffTracker, Failure, FailureKind, GatewayRequest, Ip, Kind,
-    LocationUpdate, Notice, Observation, Operation, Outcome, ServiceId, Success, Timestamp,
+    LocationUpdate, Notice, Observation, Operation, Outcome, Programmed, ServiceId, Success, Timestamp,
 };
 
 use crate::azure::{Azure, Locations};
@@ -258,10 +258,23 @@ impl World {
                 assert!(self.tracker.is_synced(), "idle but not in sync: {:?}", self.tracker);
                 assert_eq!(self.azure, self.cluster.expected(&self.azure));
                 self.cluster.check_objects(&self.azure);
+                self.check_programmed();
                 return;
             }
         }
         panic!("does not settle");
+    }
+}
+
+impl World {
+    /// At quiet, what an address is acknowledged for is just what the gateway lists it for, foreign names apart.
+    fn check_programmed(&self) {
+        let foreign = self.tracker.foreign_services();
+        for (ip, services) in self.azure.locations.values().flatten() {
+            let listed: Vec<_> = services.iter().filter(|name| !foreign.contains(name)).cloned().collect();
+            let programmed = Programmed { acknowledged: listed, awaited: Vec::new() };
+            assert_eq!(self.tracker.programmed(*ip), programmed, "{ip}");
+        }
     }
 }
 

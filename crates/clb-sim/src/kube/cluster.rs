@@ -11,6 +11,7 @@ use super::controllers::Controlled;
 use super::index::Index;
 use super::kind::{Kind, Target, is_real, parse};
 use super::list::{Form, Watch};
+use super::replay::Recorded;
 use super::status::Refusal;
 use super::write::check_fields;
 
@@ -78,6 +79,12 @@ pub enum Answer {
 /// What identifies an object.
 pub(super) type Key = (Kind, String, String);
 
+/// A time since 1970, in whole seconds, as objects have it.
+pub(super) fn timestamp(since_1970: Duration) -> String {
+    let seconds = i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+}
+
 /// One change.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
@@ -103,6 +110,8 @@ pub struct Cluster {
     pub(super) now: Duration,
     /// How far its own controllers have come.
     pub(super) controlled: Controlled,
+    /// What a recording that is played said last of Services and pods.
+    pub(super) recorded: BTreeMap<Key, Recorded>,
 }
 
 impl Cluster {
@@ -118,6 +127,7 @@ impl Cluster {
             counter: 0,
             now: Duration::ZERO,
             controlled: Controlled::default(),
+            recorded: BTreeMap::new(),
         };
         for name in ["default", "kube-system"] {
             cluster.ensure_namespace(name);
@@ -253,8 +263,7 @@ impl Cluster {
     }
 
     pub(super) fn timestamp(&self, after: Duration) -> String {
-        let seconds = i64::try_from((self.now + after).as_secs()).unwrap_or(i64::MAX);
-        Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+        timestamp(self.now + after)
     }
 
     /// What was different at a version that is remembered: the objects as they were then, or that they were not.

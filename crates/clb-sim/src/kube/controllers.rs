@@ -1,34 +1,36 @@
-//! What a cluster does by itself: pods are scheduled, run and stop, and Services get their EndpointSlices.
+//! What a cluster does by itself: pods live, and Services get their EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, Key};
+use super::cluster::{Change, Cluster, Key};
+use super::conditions::is_true;
 use super::index::{MANAGED_BY, labels, selector, selects, service_of};
 use super::kind::Kind;
+use super::pods::{Stops, is_node_ready, is_terminal};
 
 /// How many endpoints a slice holds, as the real controller's are by default.
 const SLICE_SIZE: usize = 100;
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn is_terminating(object: &Value) -> bool {
+pub(super) fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-fn is_ready(pod: &Value) -> bool {
-    list(pod, "/status/conditions")
-        .iter()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+/// Whether a change of a node is one of whether it can be reached; a node that is not there can.
+fn is_of_reach(change: &Change) -> bool {
+    let before = change.before.as_deref().is_none_or(is_node_ready);
+    before != (change.is_removal || is_node_ready(&change.now))
 }
 
 /// An object that there is.
@@ -46,29 +48,34 @@ pub(super) struct Controlled {
     /// Everything up to this version has been looked at; 0 is nothing.
     version: u64,
     /// The node that the last pod was given to. They take turns.
-    last_node: String,
+    pub(super) last_node: String,
     /// The pods that wait for a node, or for its address.
-    waiting: BTreeSet<Key>,
+    pub(super) waiting: BTreeSet<Key>,
+    pub(super) stops: Stops,
 }
 
 impl Cluster {
-    /// Does one round of everything: schedules, starts and ends pods, then brings the slices of the Services up to date that
-    /// this or any change since the last round is about. A round that finds nothing to do changes nothing, and what one does
-    /// is in proportion to the changes, unless more were made than are remembered.
+    /// Does one round of everything: schedules, starts, judges and ends pods, then brings the slices of the Services up to date
+    /// that this or any change since the last round is about. A round that finds nothing to do changes nothing, and what one
+    /// does is in proportion to the changes, unless more were made than are remembered. It is the time of the last request.
     pub fn run_controllers(&mut self) {
         let seen = self.controlled.version;
-        let pods: BTreeSet<Key> = if self.knows_all_since(seen) {
+        let mut pods: BTreeSet<Key> = if self.knows_all_since(seen) {
             let changed = |kind| self.changes_since(seen).filter(move |(change, _)| change.key.0 == kind);
             let mut pods: BTreeSet<Key> = changed(Kind::Pod).map(|(change, _)| change.key.clone()).collect();
             if changed(Kind::Node).next().is_some() {
                 pods.extend(self.controlled.waiting.iter().cloned());
             }
+            for (change, _) in changed(Kind::Node).filter(|(change, _)| is_of_reach(change)) {
+                pods.extend(self.index.pods_at(&change.key.2));
+            }
             pods
         } else {
             self.of_kind(Kind::Pod).map(|(key, _)| key.clone()).collect()
         };
+        pods.extend(self.controlled.stops.take_due(self.now));
         for key in pods {
-            self.run_pod(key);
+            self.run_pod(&key);
         }
         // The pods may have changed more than is remembered.
         let services =
@@ -79,58 +86,14 @@ impl Cluster {
         self.controlled.version = self.version;
     }
 
+    /// When [`Cluster::run_controllers`] has something to do next even if nothing changes, since 1970.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
+        self.controlled.stops.next()
+    }
+
     fn knows_all_since(&self, seen: u64) -> bool {
         seen > 0 && seen >= self.oldest()
-    }
-
-    fn run_pod(&mut self, key: Key) {
-        self.controlled.waiting.remove(&key);
-        let Some(pod) = self.objects.get(&key).cloned() else { return };
-        if is_terminating(&pod) {
-            if list(&pod, "/metadata/finalizers").is_empty() {
-                self.remove(key, pod.as_ref().clone());
-            }
-            return;
-        }
-        if !text(&pod, "/spec/nodeName").is_empty() && !text(&pod, "/status/podIP").is_empty() {
-            return;
-        }
-        let mut new = pod.as_ref().clone();
-        if text(&pod, "/spec/nodeName").is_empty()
-            && let Some(node) = self.next_node()
-        {
-            new["spec"]["nodeName"] = json!(node);
-            self.controlled.last_node = node;
-        }
-        if text(&pod, "/status/podIP").is_empty() {
-            if let Some(host) = self.internal_ip(text(&new, "/spec/nodeName")) {
-                self.counter += 1;
-                let [.., a, b, c] = self.counter.to_be_bytes();
-                let ip = json!(format!("10.{}.{b}.{c}", 200_u8.saturating_add(a)));
-                new["status"] = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "hostIP": host,
-                    "hostIPs": [{"ip": host}], "conditions": [{"type": "Ready", "status": "True"}]});
-            } else {
-                self.controlled.waiting.insert(key.clone());
-            }
-        }
-        if new != *pod {
-            self.commit(key, new, false);
-        }
-    }
-
-    /// The node whose turn it is.
-    fn next_node(&self) -> Option<String> {
-        let last = (Kind::Node, String::new(), self.controlled.last_node.clone());
-        let after = self.objects.range((Bound::Excluded(last), Bound::Unbounded)).next();
-        let node = after.filter(|((kind, ..), _)| *kind == Kind::Node);
-        let ((.., name), _) = node.or_else(|| self.of_kind(Kind::Node).next())?;
-        Some(name.clone())
-    }
-
-    fn internal_ip(&self, node: &str) -> Option<Value> {
-        let node = self.objects.get(&(Kind::Node, String::new(), node.to_owned()))?;
-        let mut addresses = list(node, "/status/addresses").iter();
-        addresses.find(|address| address["type"] == "InternalIP").map(|internal| internal["address"].clone())
     }
 
     /// Every Service, and those whose slices alone are left.
@@ -258,7 +221,7 @@ impl Cluster {
 
 /// The endpoint that a pod is in a family, if it is one.
 fn endpoint(pod: &Value, family: &str, is_always_ready: bool) -> Option<Value> {
-    if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+    if is_terminal(pod) {
         return None;
     }
     let is_of_family = |ip: &&str| ip.contains(':') == (family == "IPv6");
@@ -266,7 +229,7 @@ fn endpoint(pod: &Value, family: &str, is_always_ready: bool) -> Option<Value> {
         .iter()
         .map(|ip| text(ip, "/ip"))
         .find(|ip| !ip.is_empty() && is_of_family(ip))?;
-    let (is_ready, is_terminating) = (is_ready(pod), is_terminating(pod));
+    let (is_ready, is_terminating) = (is_true(pod, "Ready"), is_terminating(pod));
     let metadata = &pod["metadata"];
     Some(json!({
         "addresses": [ip], "nodeName": pod["spec"]["nodeName"],

@@ -27,7 +27,8 @@ impl Cluster {
             Kind::Namespace => {
                 let name = new["metadata"]["name"].clone();
                 new["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-                set_default(new, "spec", json!({}));
+                // The namespace controller holds it until it is empty.
+                set_default(new, "spec", json!({"finalizers": ["kubernetes"]}));
                 if new["status"].is_null() {
                     new["status"] = json!({"phase": "Active"});
                 }
@@ -104,7 +105,7 @@ impl Cluster {
             new["status"] = json!({});
         }
         if kind != "LoadBalancer" {
-            // Whatever was balanced no longer is. Conditions stay.
+            // Whatever was balanced no longer is.
             new["status"]["loadBalancer"] = json!({});
         }
         set_default(&mut new["status"], "loadBalancer", json!({}));

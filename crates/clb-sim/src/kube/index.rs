@@ -54,14 +54,31 @@ fn terms(kind: Kind, object: &Value) -> Vec<String> {
     }
 }
 
-/// The names of objects, by kind, namespace and what they are found by.
+/// The node that a pod was given to.
+fn node(kind: Kind, object: Option<&Value>) -> Option<&str> {
+    let pod = object.filter(|_| kind == Kind::Pod)?;
+    pod.pointer("/spec/nodeName")?.as_str().filter(|node| !node.is_empty())
+}
+
+/// Where objects are found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Index(BTreeMap<Key, BTreeSet<String>>);
+pub(super) struct Index {
+    /// Their names, by kind, namespace and what they are found by.
+    names: BTreeMap<Key, BTreeSet<String>>,
+    /// The pods of nodes: node, namespace and name.
+    at_nodes: BTreeSet<(String, String, String)>,
+}
 
 impl Index {
     /// Takes in that an object is no longer what it was.
     pub(super) fn change(&mut self, key: &Key, before: Option<&Value>, now: Option<&Value>) {
         let (kind, namespace, name) = key;
+        let (was_at, is_at) = (node(*kind, before), node(*kind, now));
+        if was_at != is_at {
+            let at = |node: &str| (node.to_owned(), namespace.clone(), name.clone());
+            was_at.map(|node| self.at_nodes.remove(&at(node)));
+            is_at.map(|node| self.at_nodes.insert(at(node)));
+        }
         let terms = |object: Option<&Value>| object.map(|object| terms(*kind, object)).unwrap_or_default();
         let (former, current) = (terms(before), terms(now));
         if former == current {
@@ -69,16 +86,23 @@ impl Index {
         }
         for term in former {
             let at = (*kind, namespace.clone(), term);
-            if let Some(names) = self.0.get_mut(&at) {
+            if let Some(names) = self.names.get_mut(&at) {
                 names.remove(name);
                 if names.is_empty() {
-                    self.0.remove(&at);
+                    self.names.remove(&at);
                 }
             }
         }
         for term in current {
-            self.0.entry((*kind, namespace.clone(), term)).or_default().insert(name.clone());
+            self.names.entry((*kind, namespace.clone(), term)).or_default().insert(name.clone());
         }
+    }
+
+    /// The pods that were given to a node.
+    pub(super) fn pods_at(&self, node: &str) -> impl Iterator<Item = Key> {
+        let from = (node.to_owned(), String::new(), String::new());
+        let pods = self.at_nodes.range(from..).take_while(move |(at, ..)| at == node);
+        pods.map(|(_, namespace, name)| (Kind::Pod, namespace.clone(), name.clone()))
     }
 
     /// The names of the objects that are found by this, in order.
@@ -89,7 +113,7 @@ impl Index {
         term: String,
     ) -> impl ExactSizeIterator<Item = &str> {
         static NONE: BTreeSet<String> = BTreeSet::new();
-        let names = self.0.get(&(kind, namespace.to_owned(), term));
+        let names = self.names.get(&(kind, namespace.to_owned(), term));
         names.unwrap_or(&NONE).iter().map(String::as_str)
     }
 

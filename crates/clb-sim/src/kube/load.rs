@@ -38,8 +38,7 @@ impl Cluster {
     /// Puts an object into the cluster as it is, in place of one of the same name: one with the same uid, or without, becomes
     /// it, and another one goes first.
     pub(super) fn put(&mut self, kind: Kind, object: Value) -> Result<(), String> {
-        self.try_put(kind, object)
-            .map_err(|refusal| refusal.body()["message"].as_str().unwrap_or_default().to_owned())
+        self.try_put(kind, object).map_err(|refusal| refusal.message().to_owned())
     }
 
     fn try_put(&mut self, kind: Kind, object: Value) -> Result<(), Refusal> {

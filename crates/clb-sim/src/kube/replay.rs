@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::cluster::{Cluster, Key};
@@ -34,6 +34,11 @@ impl Cluster {
     /// Makes a recorded line so: a list is all there is of its kind, and an event changes one object. Objects keep what they
     /// were recorded with except their versions, which are this cluster's.
     ///
+    /// What clients of this cluster wrote on an object in the meantime stays on its later forms, since the recorded cluster knew
+    /// nothing of it: finalizers, the addresses in a Service's status, conditions. And an object that a client's finalizer holds
+    /// is not gone when the recording says so, but being deleted, until that finalizer is removed or another object takes its
+    /// name.
+    ///
     /// # Errors
     /// The API server's words when it would not take an object.
     pub fn play(&mut self, entry: &Entry) -> Result<(), String> {
@@ -57,22 +62,102 @@ impl Cluster {
                 for key in gone.into_iter().filter(|key| !listed.contains(key)) {
                     self.take_away(&key);
                 }
-                items.iter().try_for_each(|item| self.put(kind, value(item)?))
+                items.iter().try_for_each(|item| self.play_form(kind, value(item)?))
             }
-            Watched::Applied(object) => self.put(kind, value(object)?),
+            Watched::Applied(object) => self.play_form(kind, value(object)?),
             Watched::Deleted(object) => {
                 // Only the object that was deleted, and not one that has taken its name since.
                 let key = key(kind, object.metadata());
                 let uid = object.metadata().uid.as_deref();
                 if self.objects.get(&key).is_some_and(|held| held["metadata"]["uid"].as_str() == uid) {
                     // Its last form is what watches hear.
-                    self.put(kind, value(object)?)?;
-                    self.take_away(&key);
+                    let mut last = value(object)?;
+                    let written = self.written_finalizers(&key);
+                    if written.is_empty() {
+                        self.put(kind, last)?;
+                        self.take_away(&key);
+                        self.recorded.remove(&key);
+                    } else {
+                        // Nobody but the clients holds it now.
+                        last["metadata"]["finalizers"] = json!([]);
+                        if last["metadata"]["deletionTimestamp"].is_null() {
+                            last["metadata"]["deletionTimestamp"] = json!(self.timestamp(Duration::ZERO));
+                            last["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+                        }
+                        self.play_form(kind, last)?;
+                    }
                 }
                 Ok(())
             }
             Watched::Bookmark | Watched::Error(_) => Ok(()),
         }
+    }
+}
+
+/// What a recording said last of an object, where clients may write otherwise.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recorded {
+    uid: Value,
+    finalizers: Vec<Value>,
+    load_balancer: Value,
+}
+
+fn list(object: &Value, pointer: &str) -> Vec<Value> {
+    object.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+const LOAD_BALANCER: &str = "/status/loadBalancer";
+const CONDITIONS: &str = "/status/conditions";
+
+impl Cluster {
+    /// Puts a recorded form, with what clients wrote on the object since its last one.
+    fn play_form(&mut self, kind: Kind, mut form: Value) -> Result<(), String> {
+        if !matches!(kind, Kind::Service | Kind::Pod) {
+            return self.put(kind, form);
+        }
+        let name = |field: &str| form["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = (kind, name("namespace"), name("name"));
+        let recorded = Recorded {
+            uid: form["metadata"]["uid"].clone(),
+            finalizers: list(&form, "/metadata/finalizers"),
+            load_balancer: form.pointer(LOAD_BALANCER).cloned().unwrap_or_default(),
+        };
+        let written = self.written_finalizers(&key);
+        let before = self.recorded.insert(key.clone(), recorded.clone()).unwrap_or_default();
+        let held = self.objects.get(&key).filter(|held| held["metadata"]["uid"] == recorded.uid).cloned();
+        if let Some(held) = held.filter(|_| before.uid == recorded.uid) {
+            let mut finalizers = recorded.finalizers;
+            let others = written.into_iter().filter(|it| !finalizers.contains(it));
+            let others: Vec<_> = others.collect();
+            finalizers.extend(others);
+            if !finalizers.is_empty() {
+                form["metadata"]["finalizers"] = json!(finalizers);
+            }
+            let shown = held.pointer(LOAD_BALANCER).cloned().unwrap_or_default();
+            // The API server itself clears what is no load balancer any more.
+            if shown != before.load_balancer && form["spec"]["type"] == "LoadBalancer" {
+                form["status"]["loadBalancer"] = shown;
+            }
+            let mut conditions = list(&form, CONDITIONS);
+            let is_new = |condition: &Value| !conditions.iter().any(|it| it["type"] == condition["type"]);
+            let others: Vec<_> = list(&held, CONDITIONS).into_iter().filter(is_new).collect();
+            if !others.is_empty() {
+                conditions.extend(others);
+                form["status"]["conditions"] = json!(conditions);
+            }
+        }
+        self.put(kind, form)
+    }
+
+    /// The finalizers that an object has and that the recording did not put there.
+    fn written_finalizers(&self, key: &Key) -> Vec<Value> {
+        let Some(held) = self.objects.get(key) else { return Vec::new() };
+        let Some(recorded) = self.recorded.get(key) else { return Vec::new() };
+        if held["metadata"]["uid"] != recorded.uid {
+            return Vec::new();
+        }
+        let finalizers = list(held, "/metadata/finalizers").into_iter();
+        finalizers.filter(|finalizer| !recorded.finalizers.contains(finalizer)).collect()
     }
 }
 

@@ -103,9 +103,12 @@ impl KubeSimulation {
         self.lock().clock.elapsed()
     }
 
-    /// Sets its clock forward, a thousand years at most: what it dates, and the times between which faults happen. Whoever waits still waits as long.
+    /// Sets its clock forward, a thousand years at most: what it dates, the times between which faults happen, and what its own
+    /// controllers do over time. Whoever waits still waits as long.
     pub fn advance(&self, by: Duration) {
         self.lock().clock.advance(by);
+        // The controllers may have something to do now.
+        self.0.version.send_modify(|_| ());
     }
 
     /// Answers a request outside of any fault, and lets watches hear of it.
@@ -137,18 +140,35 @@ impl KubeSimulation {
         changed.unwrap_or(version)
     }
 
-    /// Runs the cluster's own controllers whenever something changes, for as long as this is polled.
+    /// Runs the cluster's own controllers whenever something changes or it is time, for as long as this is polled.
     pub async fn run_controllers(&self) {
         let mut versions = self.0.version.subscribe();
         loop {
             versions.mark_unchanged();
-            let before = self.lock().cluster.version();
-            self.with_cluster(Cluster::run_controllers);
+            let (has_changed, due_in) = self.with_cluster(|cluster| {
+                let before = cluster.version();
+                cluster.run_controllers();
+                let due_in = cluster.next_due().map(|due| due.saturating_sub(cluster.now));
+                (cluster.version() != before, due_in)
+            });
             // What a round changed may be something to do for the next one.
-            if self.lock().cluster.version() == before && versions.changed().await.is_err() {
-                return;
+            if has_changed {
+                continue;
+            }
+            tokio::select! {
+                biased;
+                changed = versions.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(due_in.unwrap_or_default()), if due_in.is_some() => {}
             }
         }
+    }
+
+    /// As [`Cluster::set_node_ready`].
+    ///
+    /// # Errors
+    /// The API server's words when there is no such node.
+    pub fn set_node_ready(&self, name: &str, is_ready: bool) -> Result<(), String> {
+        self.with_cluster(|cluster| cluster.set_node_ready(name, is_ready))
     }
 
     /// Takes another plan of faults from now on. Those that were injected stay known.

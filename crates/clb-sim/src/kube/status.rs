@@ -60,6 +60,10 @@ impl Refusal {
         Self { code, reason, message: message.into(), details: None, continuation: None }
     }
 
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     fn with_details(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
@@ -79,22 +83,22 @@ impl Refusal {
         Self::new(409, "AlreadyExists", message).with_details(names(kind, name))
     }
 
-    /// Nothing new comes into a namespace that is being deleted.
-    pub(super) fn namespace_terminating(kind: Kind, namespace: &str, name: &str) -> Self {
-        let why =
-            format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let mut details = names(kind, name);
-        details["causes"] = json!([{"reason": "NamespaceTerminating",
-            "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"}]);
-        Self::new(403, "Forbidden", format!("{} {name:?} is forbidden: {why}", kind.qualified()))
-            .with_details(details)
-    }
-
     pub(super) fn modified(kind: Kind, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.qualified());
         Self::new(409, "Conflict", message).with_details(names(kind, name))
+    }
+
+    /// A new object in a namespace that is going: the words of the admission plugin `NamespaceLifecycle`.
+    pub(super) fn namespace_terminating(kind: Kind, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let message = format!("{} {name:?} is forbidden: {why}", kind.qualified());
+        let mut details = names(kind, name);
+        details["causes"] = json!([{"reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"}]);
+        Self::new(403, "Forbidden", message).with_details(details)
     }
 
     /// A conflict with a precondition, which names the kind rather than the resource.

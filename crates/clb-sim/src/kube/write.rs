@@ -6,18 +6,20 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::apply::after_update;
-use super::cluster::{Cluster, Key, Request};
+use super::cluster::{Cluster, Key, Request, timestamp};
 use super::kind::Kind;
 use super::list::whole;
+use super::pods::is_terminal;
 use super::status::{Refusal, deleted};
 use super::{patch, validate};
 
-/// How long a pod is given to stop, unless somebody says otherwise.
+/// How many seconds a pod is given to stop, unless it or somebody says otherwise.
 const GRACE_SECONDS: u64 = 30;
 /// What of an object's metadata nobody can change.
 const OWN_METADATA: [&str; 6] =
@@ -42,6 +44,16 @@ pub(super) enum Managed<'a> {
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// How many seconds a pod is given to stop. Only one that was given to a node and has not ended has somebody who could need
+/// time: `CheckGracefulDelete` in Kubernetes' `pkg/registry/core/pod`.
+fn grace(pod: &Value, asked: Option<u64>) -> u64 {
+    if text(pod, "/spec/nodeName").is_empty() || is_terminal(pod) {
+        return 0;
+    }
+    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
+    asked.or(own).unwrap_or(GRACE_SECONDS)
 }
 
 fn has_finalizers(object: &Value) -> bool {
@@ -217,9 +229,9 @@ impl Cluster {
             }
             let home = self.get(&(Kind::Namespace, String::new(), namespace.clone()))?;
             if home.pointer("/metadata/deletionTimestamp").is_some() {
-                let named = ["/metadata/name", "/metadata/generateName"].map(|it| text(&object, it));
-                let name = named.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
-                return Err(Refusal::namespace_terminating(kind, &namespace, name));
+                let names = ["/metadata/name", "/metadata/generateName"].map(|name| text(&object, name));
+                let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+                return Err(Refusal::namespace_terminating(kind, name, &namespace));
             }
             object["metadata"]["namespace"] = json!(namespace);
         }
@@ -385,7 +397,8 @@ impl Cluster {
         }
         let is_over = new.pointer("/metadata/deletionTimestamp").is_some()
             && new.pointer("/metadata/deletionGracePeriodSeconds") == Some(&json!(0))
-            && !has_finalizers(&new);
+            && !has_finalizers(&new)
+            && (*kind != Kind::Namespace || self.inside(name).next().is_none());
         let result = if is_dry || (new == **old && !is_over) {
             Arc::new(new)
         } else if is_over {
@@ -421,9 +434,12 @@ impl Cluster {
         }
         let asked = options.get("gracePeriodSeconds").and_then(Value::as_u64);
         let asked = asked.or_else(|| request.parameter("gracePeriodSeconds").parse().ok());
-        // Only a pod that was given to a node has somebody who could need time.
-        let is_bound = *kind == Kind::Pod && !text(&old, "/spec/nodeName").is_empty();
-        let grace = if is_bound { asked.unwrap_or(GRACE_SECONDS) } else { 0 };
+        let held = old.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
+        let grace = match held {
+            _ if *kind != Kind::Pod => 0,
+            Some(held) => asked.unwrap_or(held),
+            None => grace(&old, asked),
+        };
         if is_dry {
             return Ok(whole(*kind, &old));
         }
@@ -444,7 +460,6 @@ impl Cluster {
                 }
             });
         }
-        let held = old.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
         if held.is_some_and(|held| held <= grace) {
             return Ok(whole(*kind, &old));
         }
@@ -478,23 +493,36 @@ impl Cluster {
         self.commit(key.clone(), new, false)
     }
 
-    fn set_deletion(&self, object: &mut Value, grace: u64) {
-        object["metadata"]["deletionTimestamp"] = json!(self.timestamp(Duration::from_secs(grace)));
-        object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    /// Gives an object so many seconds from when its deletion was asked for first.
+    pub(super) fn set_deletion(&self, object: &mut Value, grace: u64) {
+        let metadata = &mut object["metadata"];
+        let ends = metadata["deletionTimestamp"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+        let asked = ends.zip(metadata["deletionGracePeriodSeconds"].as_u64()).and_then(|(ends, grace)| {
+            let ends = u64::try_from(ends.as_second()).ok()?;
+            Some(Duration::from_secs(ends.saturating_sub(grace)))
+        });
+        let ends = asked.unwrap_or(self.now) + Duration::from_secs(grace);
+        metadata["deletionTimestamp"] = json!(timestamp(ends));
+        metadata["deletionGracePeriodSeconds"] = json!(grace);
     }
 
     /// Takes an object away, and its namespace with it if that is only waiting to be empty.
     pub(super) fn remove(&mut self, key: Key, last: Value) -> Arc<Value> {
         let namespace = key.1.clone();
         let removed = self.commit(key, last, true);
-        let home = (Kind::Namespace, String::new(), namespace);
-        if let Some(waiting) = self.objects.get(&home).cloned()
-            && waiting.pointer("/metadata/deletionTimestamp").is_some()
-            && self.inside(&home.2).next().is_none()
-        {
-            self.commit(home, waiting.as_ref().clone(), true);
-        }
+        self.end_namespace((Kind::Namespace, String::new(), namespace));
         removed
+    }
+
+    /// Takes a namespace away that is going, is empty and is not held.
+    fn end_namespace(&mut self, key: Key) {
+        if let Some(waiting) = self.objects.get(&key).cloned()
+            && waiting.pointer("/metadata/deletionTimestamp").is_some()
+            && !has_finalizers(&waiting)
+            && self.inside(&key.2).next().is_none()
+        {
+            self.commit(key, waiting.as_ref().clone(), true);
+        }
     }
 
     /// What is in a namespace.
@@ -519,9 +547,7 @@ impl Cluster {
             // Each exists and has no preconditions.
             let _ = self.delete(&key, &Request::default(), false);
         }
-        if self.inside(&key.2).next().is_none() && self.objects.contains_key(key) {
-            self.commit(key.clone(), marked.as_ref().clone(), true);
-        }
+        self.end_namespace(key.clone());
         whole(Kind::Namespace, &marked)
     }
 

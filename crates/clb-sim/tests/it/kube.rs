@@ -194,31 +194,61 @@ fn a_namespace_takes_all_that_is_in_it_and_waits_for_what_is_held() {
     let names: Vec<&Value> =
         cluster.objects(Kind::Service).map(|object| &object["metadata"]["name"]).collect();
     assert_eq!(names, [&json!("held")]);
+    let (status, refused) = send(&mut cluster, "POST", services, service("late"));
     let why = "unable to create new content in namespace n because it is being terminated";
-    let refusal = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": format!("services \"late\" is forbidden: {why}"), "reason": "Forbidden",
+    let expected = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("services \"late\" is forbidden: {why}"), "reason": "Forbidden", "code": 403,
         "details": {"name": "late", "kind": "services", "causes": [{"reason": "NamespaceTerminating",
-            "message": "namespace n is being terminated", "field": "metadata.namespace"}]}, "code": 403});
-    assert_eq!(send(&mut cluster, "POST", services, service("late")), (403, refusal));
+            "message": "namespace n is being terminated", "field": "metadata.namespace"}]}});
+    assert_eq!((status, refused), (403, expected));
+    // What it says of itself can still be changed.
+    send(&mut cluster, "PATCH", "/api/v1/namespaces/n", json!({"metadata": {"labels": {"a": "b"}}}));
+    assert_eq!(
+        send(&mut cluster, "GET", "/api/v1/namespaces/n", Value::Null).1["metadata"]["labels"]["a"],
+        "b"
+    );
     send(&mut cluster, "PATCH", &format!("{services}/held"), json!({"metadata": {"finalizers": null}}));
     assert_eq!(send(&mut cluster, "GET", "/api/v1/namespaces/n", Value::Null).0, 404);
 }
 
 #[test]
-fn a_service_that_no_longer_balances_loses_its_address_and_keeps_its_conditions() {
+fn a_namespace_that_is_held_itself_goes_when_it_is_let_go() {
+    let mut cluster = cluster();
+    let path = "/api/v1/namespaces/n";
+    let held = json!({"metadata": {"name": "n", "finalizers": ["x/y"]}});
+    let (_, created) = send(&mut cluster, "POST", "/api/v1/namespaces", held);
+    assert_eq!(created["spec"], json!({"finalizers": ["kubernetes"]}));
+    send(&mut cluster, "DELETE", path, Value::Null);
+    assert_eq!(send(&mut cluster, "GET", path, Value::Null).1["status"]["phase"], "Terminating");
+    send(&mut cluster, "PATCH", path, json!({"metadata": {"finalizers": null}}));
+    assert_eq!(send(&mut cluster, "GET", path, Value::Null).0, 404);
+}
+
+#[test]
+fn a_service_that_no_longer_balances_keeps_its_conditions() {
+    let mut cluster = cluster();
+    send(&mut cluster, "POST", SERVICES, service("s"));
+    let path = format!("{SERVICES}/s");
+    let condition = json!({"type": "x/a", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:00Z"});
+    let status = json!({"status": {"conditions": [condition]}});
+    send(&mut cluster, "PATCH", &format!("{path}/status"), status);
+    let (_, body) = send(&mut cluster, "PATCH", &path, json!({"metadata": {"labels": {"a": "b"}}}));
+    assert_eq!(body["status"], json!({"loadBalancer": {}, "conditions": [condition]}));
+}
+
+#[test]
+fn a_service_that_no_longer_balances_loses_its_address() {
     let mut cluster = cluster();
     let mut balanced = service("s");
     balanced["spec"]["type"] = json!("LoadBalancer");
     send(&mut cluster, "POST", SERVICES, balanced);
     let path = format!("{SERVICES}/s");
-    let condition = json!({"type": "x/y", "status": "True", "reason": "R", "message": "",
-        "lastTransitionTime": "1970-01-01T00:00:00Z"});
-    let status =
-        json!({"status": {"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}]}, "conditions": [condition]}});
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "20.0.0.1"}]}}});
     let (_, body) = send(&mut cluster, "PATCH", &format!("{path}/status"), status);
     assert_eq!(body["status"]["loadBalancer"]["ingress"], json!([{"ip": "20.0.0.1", "ipMode": "VIP"}]));
     let (_, body) = send(&mut cluster, "PATCH", &path, json!({"spec": {"type": "ClusterIP"}}));
-    assert_eq!(body["status"], json!({"loadBalancer": {}, "conditions": [condition]}));
+    assert_eq!(body["status"], json!({"loadBalancer": {}}));
 }
 
 #[test]

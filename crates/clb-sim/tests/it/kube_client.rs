@@ -375,3 +375,54 @@ async fn calls_are_told_as_they_take_effect() {
     assert_eq!(told(), ("POST".to_owned(), 201, None));
     assert_eq!(told(), ("DELETE".to_owned(), 0, Some(How::LoseAnswer)));
 }
+
+#[tokio::test]
+async fn a_strategic_patch_of_a_pods_status_sets_one_condition_among_others() {
+    everywhere(FaultPlan::default(), async |client, simulation| {
+        simulation.with_cluster(|cluster| {
+            let pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+            cluster.load(&pod).unwrap();
+        });
+        let pods: Api<Pod> = Api::default_namespaced(client);
+        let mut version = simulation.with_cluster(|cluster| cluster.version());
+        for status in ["False", "True"] {
+            let patch = json!({"status": {"conditions": [{"type": "x/a", "status": status, "reason": "R"}]}});
+            let patched = pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(&patch)).await;
+            let conditions = serde_json::to_value(patched.unwrap().status.unwrap().conditions).unwrap();
+            let expected = json!([{"type": "Ready", "status": "True"}, {"type": "x/a", "status": status, "reason": "R"}]);
+            assert_eq!(conditions, expected);
+            // What says nothing new changes nothing.
+            pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
+            version += 1;
+            assert_eq!(simulation.with_cluster(|cluster| cluster.version()), version);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn conditions_of_a_service_are_applied_by_their_types() {
+    everywhere(FaultPlan::default(), async |client, _| {
+        let services: Api<Service> = Api::default_namespaced(client);
+        create(&services, &["s"]).await;
+        let condition = |of: &str, status: &str| {
+            json!({"type": of, "status": status, "reason": "R", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"})
+        };
+        let apply = async |manager: &str, conditions: Value| {
+            let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+                "status": {"conditions": conditions}});
+            let applied = services.patch_status("s", &PatchParams::apply(manager), &Patch::Apply(&body)).await;
+            applied.map(|service| serde_json::to_value(service.status.unwrap().conditions).unwrap())
+        };
+        let (a, b) = (condition("x/a", "True"), condition("y/b", "True"));
+        assert_eq!(apply("me", json!([a])).await.unwrap(), json!([a]));
+        assert_eq!(apply("you", json!([b])).await.unwrap(), json!([a, b]));
+        let changed = condition("x/a", "False");
+        assert_eq!(apply("me", json!([changed])).await.unwrap(), json!([changed, b]));
+        assert_eq!(refused(apply("you", json!([a, b])).await).code, 409);
+        // A condition goes with whoever no longer applies it.
+        assert_eq!(apply("me", json!([])).await.unwrap(), json!([b]));
+    })
+    .await;
+}

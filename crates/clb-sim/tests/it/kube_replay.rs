@@ -191,3 +191,55 @@ fn manifests_are_loaded_from_yaml_of_many_documents_and_from_json() {
     assert!(simulation.load("{\"kind\"").is_err());
     assert_eq!(simulation.load("kind: Gadget").unwrap_err(), "the kind \"Gadget\" is not modelled");
 }
+
+#[tokio::test]
+async fn what_clients_write_on_played_objects_stays_and_their_finalizers_hold_them() {
+    let event = |kind: &str, object: Value| {
+        let line =
+            serde_json::json!({"t": 0, "resource": "services", "event": {"type": kind, "object": object}});
+        recording::parse(Path::new("a line"), line.to_string().as_bytes()).unwrap().remove(0)
+    };
+    let form = |ports: u16, finalizers: &[&str]| {
+        serde_json::json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "default", "name": "s", "uid": "u", "resourceVersion": "1", "finalizers": finalizers},
+            "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "ports": [{"port": ports}]},
+            "status": {"loadBalancer": {}}})
+    };
+    let simulation = KubeSimulation::new(KubeConfig::default());
+    let play = async |line: Line| assert_eq!(simulation.replay([Ok(line)], 0.0).await.unwrap(), 1);
+    let path = "/api/v1/namespaces/default/services/s";
+    let patch = |path: String, body: Value| {
+        let request = Request {
+            method: "PATCH".to_owned(),
+            path,
+            content_type: "application/merge-patch+json".to_owned(),
+            body,
+            ..Request::default()
+        };
+        let Answer::Body { status, .. } = simulation.handle(&request) else { panic!() };
+        assert_eq!(status, 200);
+    };
+    let shown = || {
+        simulation.with_cluster(|cluster| {
+            cluster.objects(Kind::Service).next().map(|object| {
+                (
+                    object["spec"]["ports"][0]["port"].clone(),
+                    object["metadata"]["finalizers"].clone(),
+                    object["status"]["loadBalancer"].clone(),
+                    object["metadata"]["deletionTimestamp"].is_string(),
+                )
+            })
+        })
+    };
+    play(event("ADDED", form(80, &["recorded/one"]))).await;
+    patch(path.to_owned(), serde_json::json!({"metadata": {"finalizers": ["recorded/one", "ours/two"]}}));
+    let ingress = serde_json::json!({"ingress": [{"ip": "20.0.0.1", "ipMode": "VIP"}]});
+    patch(format!("{path}/status"), serde_json::json!({"status": {"loadBalancer": ingress}}));
+    let both = serde_json::json!(["recorded/one", "ours/two"]);
+    play(event("MODIFIED", form(81, &["recorded/one"]))).await;
+    assert_eq!(shown(), Some((81.into(), both, ingress.clone(), false)));
+    play(event("DELETED", form(82, &["recorded/one"]))).await;
+    assert_eq!(shown(), Some((82.into(), serde_json::json!(["ours/two"]), ingress, true)));
+    patch(path.to_owned(), serde_json::json!({"metadata": {"finalizers": null}}));
+    assert_eq!(shown(), None);
+}
