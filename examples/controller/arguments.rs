@@ -7,7 +7,7 @@ use clap::Parser;
 use clb_sim::expected::{self, Expected};
 use clb_sim::recording::{self, Line};
 
-/// Replays a recorded Kubernetes cluster onto a simulated Azure and keeps the two in step.
+/// Plays a recorded cluster into a simulated Kubernetes API, and keeps a simulated Azure in step with that.
 #[derive(Debug, Parser)]
 #[command(name = "controller")]
 pub(crate) struct Arguments {
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Print nothing for people, and one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,
-    /// Keep the simulated Azure on this port, also after the replay, until interrupted
+    /// Keep the simulated Azure on this port and everything else up, also after the replay, until interrupted
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
 }

@@ -26,7 +26,7 @@ const CLUSTER: &str = "recorded-cluster";
 const STANDSTILL: Duration = Duration::from_secs(40);
 /// How long nothing must happen for everything to have been seen: what the API server tells arrives in milliseconds, and a
 /// condition is kept back for half a second.
-const QUIET: Duration = Duration::from_millis(1_500);
+const QUIET: Duration = Duration::from_millis(1_000);
 
 /// Something a person would like to see.
 #[derive(Clone, Debug)]
@@ -108,9 +108,12 @@ impl World {
 
     /// Plays these lines into the API server, `speed` times as fast as they were recorded; 0 is all at once.
     ///
+    /// It waits until the controller watches, so that this hears of each line and not only of what they come to.
+    ///
     /// # Errors
     /// [`RunError::Refused`] when the API server would not take an object.
     pub async fn replay(&self, lines: &[Line], speed: f64) -> Result<(), RunError> {
+        self.status.clone().wait_for(|status| status.is_sending).await.map_err(|_| Stopped)?;
         let start = Instant::now();
         for line in lines {
             if speed > 0.0 {
@@ -120,8 +123,6 @@ impl World {
                 .with_cluster(|cluster| cluster.play(&line.entry))
                 .map_err(|reason| RunError::Refused { line: line.number, reason })?;
             (self.observer)(Event::Replayed { line: line.number });
-            // Whoever watches hears of each line, and not only of what they come to.
-            tokio::task::yield_now().await;
         }
         Ok(())
     }

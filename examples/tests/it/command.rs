@@ -54,10 +54,11 @@ fn json_is_one_object_and_nothing_else() {
     let output = controller(&["--json", "--latency", "0", "--recording", &recording("basic.jsonl")]);
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     let mut shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // How much is coalesced depends on the machine's pace.
+    // How much is coalesced depends on the machine's pace, and so does how often the controller sees its own writes.
     let calls = shown["nrp_calls"].take();
+    assert!(shown["changes"].take().as_u64() >= Some(48));
     let expected = json!({
-        "in_sync": true, "services": 1, "locations": 3, "addresses": 3, "changes": 48, "nrp_calls": null, "mismatches": []
+        "in_sync": true, "services": 1, "locations": 3, "addresses": 3, "changes": null, "nrp_calls": null, "mismatches": []
     });
     assert_eq!(shown, expected);
     for kind in ["update_services", "update_address_locations", "put", "delete", "get"] {

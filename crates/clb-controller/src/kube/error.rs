@@ -47,7 +47,9 @@ fn kind(error: &Error) -> FailureKind {
     match status.code {
         // All that is in the namespace is going, or gone.
         403 if has_cause(status, |cause| cause.reason == NAMESPACE_TERMINATING) => FailureKind::NotFound,
-        401 | 403 => FailureKind::Forbidden,
+        // The next try may have another token: they are renewed while they are in use.
+        401 => FailureKind::Transient,
+        403 => FailureKind::Forbidden,
         // Only in the API server's own words. A proxy on the way says 404 of anything, and of what is believed to be gone
         // nothing is left to be done.
         404 if status.reason == "NotFound" => FailureKind::NotFound,
@@ -102,7 +104,7 @@ mod tests {
     fn every_status_has_its_consequence() {
         let cases = [
             (400, "BadRequest", (true, FailureKind::Invalid)),
-            (401, "Unauthorized", (true, FailureKind::Forbidden)),
+            (401, "Unauthorized", (true, FailureKind::Transient)),
             (403, "Forbidden", (true, FailureKind::Forbidden)),
             (404, "NotFound", (true, FailureKind::NotFound)),
             (404, "Failed to parse error data", (true, FailureKind::Transient)),
