@@ -20,6 +20,8 @@ mod ownership;
 mod pods;
 mod reading;
 #[cfg(feature = "kube")]
+mod scenarios;
+#[cfg(feature = "kube")]
 mod watch;
 #[cfg(feature = "kube")]
 mod watch_property;
