@@ -379,6 +379,21 @@ async fn eg_43_and_eg_57_a_label_that_is_the_uid_of_a_service_is_refused_after_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn eg_45_a_pod_that_comes_back_before_it_is_released_is_held_again() {
+    let (world, replica) = world_of(true).await;
+    world.azure_refuses("POST", "*/updateAddressLocations", 60);
+    relabel(&world, "a", Value::Null);
+    seconds(30).await;
+    relabel(&world, "a", json!("gw"));
+    for _ in 0..90 {
+        seconds(1).await;
+        assert_eq!(world.pod_finalizers("a"), ours());
+    }
+    world.settle(&replica).await;
+    assert_eq!(world.held().await, leaving(&[("gw", &[A, B])]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn eg_49_outbound_services_come_and_go_independently() {
     let (world, replica) = World::running();
     for round in 0..3 {

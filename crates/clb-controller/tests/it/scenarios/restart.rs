@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clb_controller::OWNER_TAG;
-use clb_nrp::models::{IpVersion, NatGateway, PublicIp};
+use clb_nrp::models::{IpVersion, NatGateway, PublicIp, Sku};
 use clb_nrp::{CallContext, NrpApi};
 use clb_sim::SimulatorConfig;
 use clb_sim::azure::{AzureConfig, ResourceGroup};
@@ -11,7 +11,7 @@ use clb_sim::fault::FaultPlan;
 use clb_sim::kube::KubeConfig;
 use serde_json::{Value, json};
 
-use super::{NONE, REMOVED, both, ours, pod, says, seconds, service};
+use super::{NONE, REMOVED, both, ours, says, seconds, service};
 use crate::world::{Held, World};
 
 const A: (&str, &str) = ("10.0.0.1", "192.168.0.1");
@@ -209,7 +209,10 @@ async fn rs_13_to_rs_17_and_rs_35_orphans_of_ours_go_and_what_is_not_ours_stays(
         let public_ip = PublicIp::for_service("eastus", IpVersion::V4, tags);
         nrp.put_public_ip(&call, name, &public_ip).await.unwrap();
     }
-    let gateway = |tags| NatGateway { tags, location: Some("eastus".to_owned()), ..NatGateway::default() };
+    let gateway = |tags| {
+        let (location, sku) = (Some("eastus".to_owned()), Some(Sku::named("StandardV2")));
+        NatGateway { tags, location, sku, ..NatGateway::default() }
+    };
     nrp.put_nat_gateway(&call, "theirs", &gateway(tagged("there"))).await.unwrap();
     let replica = world.start();
     let stays = world.service("stays", json!({}));
@@ -375,7 +378,7 @@ async fn rs_29_a_namespace_that_goes_while_the_controller_starts_is_cleaned_up_i
     assert_eq!(world.held().await.services.len(), 10);
     replica.kill().await;
     world.live();
-    let _replica = world.start();
+    let replica = world.start();
     world.delete(team);
     let mut waited = 0;
     while world.ask("GET", team, Value::Null).is_ok() {
@@ -383,7 +386,33 @@ async fn rs_29_a_namespace_that_goes_while_the_controller_starts_is_cleaned_up_i
         waited += 1;
         assert!(waited < 600, "it is still there");
     }
-    world.settle(&_replica).await;
+    world.settle(&replica).await;
     assert_eq!(world.held().await, Held::default());
-    assert_eq!(world.ask("GET", &pod("p0"), Value::Null).unwrap_err().0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cc_11_and_rt_17_whoever_waits_for_a_start_that_cannot_be_completed_waits_and_is_told_of_its_end() {
+    let world = idle();
+    world.slice("s", "web", &[("10.0.0.1", "n1")]);
+    let uid = world.service("web", json!({}));
+    world.azure_refuses("POST", "*/updateAddressLocations", 600);
+    let replica = world.start();
+    let inbox = replica.inbox.clone();
+    let waiting = tokio::spawn(async move { inbox.synced().await });
+    seconds(590).await;
+    assert!(world.calls().iter().filter(|call| *call == "updateAddressLocations").count() > 12);
+    assert!(!waiting.is_finished() && !replica.status.borrow().is_synced);
+    world.settle(&replica).await;
+    assert_eq!(waiting.await.unwrap(), Ok(()));
+    assert_eq!(world.held().await, Held::inbound(&[(&uid, &[A])]));
+    // And as often as one likes.
+    assert_eq!(replica.inbox.synced().await, Ok(()));
+    world.azure_refuses("PUT", "*", 600);
+    world.service("new", json!({}));
+    seconds(5).await;
+    let inbox = replica.inbox.clone();
+    let waiting = tokio::spawn(async move { inbox.synced().await });
+    seconds(5).await;
+    replica.stop().await;
+    assert!(waiting.await.unwrap().is_err());
 }
