@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use clb_examples::check::{Admission, Held, mismatches};
+use clb_controller::kube::Signals;
+use clb_examples::check::{Held, mismatches};
 use clb_examples::run::World;
 use clb_sim::SimulatorConfig;
 use clb_sim::traffic::CallCounts;
@@ -67,20 +68,21 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> 
         world.simulator.endpoint()
     ));
 
+    let mut signals = Signals::listen()?;
     let replayed = async {
         world.replay(&lines, arguments.speed).await?;
         world.settle().await
     };
     let is_settled = tokio::select! {
         settled = replayed => settled?,
-        _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
+        () = signals.next() => return Err("interrupted".into()),
     };
     display.finish();
 
     let nrp_calls = world.simulator.counts();
     let held = Held::read(&world.nrp).await?;
     let mut found = match &expected {
-        Some(expected) => mismatches(&held, expected, &Admission::of(&lines)),
+        Some(expected) => mismatches(&held, expected, &lines),
         None => Vec::new(),
     };
     if !is_settled {
@@ -102,7 +104,7 @@ async fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> 
     }
     if arguments.port.is_some() {
         display.say_where_to_look(&world.simulator.endpoint(), &world.kube.endpoint());
-        tokio::signal::ctrl_c().await?;
+        signals.next().await;
     }
     world.stop().await;
     Ok(summary.in_sync)

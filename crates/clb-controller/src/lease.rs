@@ -626,9 +626,11 @@ impl Election {
 
 /// A time of day as it comes back from the API server, which keeps microseconds.
 fn micro_time(wall: SystemTime) -> MicroTime {
-    let micros = jiff::Timestamp::try_from(wall)
-        .and_then(|time| jiff::Timestamp::from_microsecond(time.as_microsecond()))
-        // A clock out of all reason; it is for people only.
-        .unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    MicroTime(micros)
+    let micros = match wall.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_micros()),
+        Err(before) => i64::try_from(before.duration().as_micros()).map(|micros| -micros),
+    };
+    let time = micros.ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    // A clock out of all reason says nothing: it is for people only.
+    MicroTime(time.unwrap_or(jiff::Timestamp::UNIX_EPOCH))
 }

@@ -89,7 +89,11 @@ impl<K> WatchEvent<K> {
         match self {
             Self::ListDone => Progress::Listed,
             Self::Interrupted(why) => Progress::Interrupted(why),
-            Self::ListBegan | Self::Applied(_) | Self::Deleted(_) | Self::Malformed { .. } => Progress::Heard,
+            Self::ListBegan
+            | Self::Applied(_)
+            | Self::Deleted(_)
+            | Self::Malformed { .. }
+            | Self::Resumed => Progress::Heard,
         }
     }
 }
@@ -114,6 +118,8 @@ pub enum WatchEvent<K> {
     },
     /// A list or a watch did not go on as it should, and is begun anew.
     Interrupted(Interruption),
+    /// A watch that was interrupted is well again, and has nothing else to tell.
+    Resumed,
 }
 
 /// Why a list or a watch is begun anew.

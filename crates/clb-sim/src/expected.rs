@@ -1,6 +1,7 @@
 //! The state that a recorded cluster should end in.
 //!
-//! It is worked out from the recording's last lists before any rule of admission: whoever compares applies those rules.
+//! It is worked out from the recording's last lists before any rule of admission: whoever compares brings those rules
+//! ([`Wanted`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +10,10 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
+
+mod wanted;
+
+pub use wanted::{Backing, Held, Verdict, Wanted};
 
 /// What a recording ends in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

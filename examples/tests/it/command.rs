@@ -56,7 +56,7 @@ fn json_is_one_object_and_nothing_else() {
     let mut shown: Value = serde_json::from_slice(&output.stdout).unwrap();
     // How much is coalesced depends on the machine's pace, and so does how often the controller sees its own writes.
     let calls = shown["nrp_calls"].take();
-    assert!(shown["changes"].take().as_u64() >= Some(48));
+    assert!(shown["changes"].take().as_u64() > Some(20));
     let expected = json!({
         "in_sync": true, "services": 1, "locations": 3, "addresses": 3, "changes": null, "nrp_calls": null, "mismatches": []
     });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clb_examples::check::{Admission, Held, mismatches};
+use clb_examples::check::{Held, mismatches};
 use clb_examples::run::World;
 use clb_sim::SimulatorConfig;
 use clb_sim::expected::{self, Expected};
@@ -53,7 +53,7 @@ impl Recording {
         world.replay(lines, 0.0).await.unwrap();
         assert!(world.settle().await.unwrap(), "does not settle");
         let held = Held::read(&world.nrp).await.unwrap();
-        let wrong = mismatches(&held, &self.expected, &Admission::of(&self.lines));
+        let wrong = mismatches(&held, &self.expected, &self.lines);
         assert_eq!(wrong, Vec::<String>::new());
         (world, held)
     }

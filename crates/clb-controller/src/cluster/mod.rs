@@ -193,7 +193,7 @@ impl ClusterView {
                 }
                 self.unreadable(Kind::Service, &metadata, &error, id.map(ObjectName::Service));
             }
-            WatchEvent::Interrupted(_) => {}
+            WatchEvent::Interrupted(_) | WatchEvent::Resumed => {}
         }
     }
 
@@ -302,7 +302,7 @@ impl ClusterView {
                 let name = name.map(ObjectName::EndpointSlice);
                 self.unreadable(Kind::EndpointSlice, &metadata, &error, name);
             }
-            WatchEvent::Interrupted(_) => {}
+            WatchEvent::Interrupted(_) | WatchEvent::Resumed => {}
         }
     }
 
@@ -416,7 +416,7 @@ impl ClusterView {
                 }
                 self.unreadable(Kind::Node, &metadata, &error, None);
             }
-            WatchEvent::Interrupted(_) => {}
+            WatchEvent::Interrupted(_) | WatchEvent::Resumed => {}
         }
     }
 
@@ -475,7 +475,7 @@ impl ClusterView {
                 };
                 self.unreadable(Kind::Pod, &metadata, &error, name);
             }
-            WatchEvent::Interrupted(_) => {}
+            WatchEvent::Interrupted(_) | WatchEvent::Resumed => {}
         }
     }
 
@@ -532,7 +532,7 @@ impl ClusterView {
                 }
                 self.unreadable(Kind::Pod, &metadata, &error, None);
             }
-            WatchEvent::Interrupted(_) => {}
+            WatchEvent::Interrupted(_) | WatchEvent::Resumed => {}
         }
     }
 

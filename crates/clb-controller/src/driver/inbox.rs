@@ -1,6 +1,6 @@
 //! The way in: what the driver is told and asked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clb_difftracker::{Change, Observation, Stats};
 use clb_vmss::NodeEvent;
@@ -15,13 +15,37 @@ use crate::watched::Watched;
 #[derive(Clone, Debug)]
 pub struct Inbox {
     messages: mpsc::Sender<Message>,
-    relists: Arc<watch::Sender<u64>>,
+    relists: Relists,
 }
 
 /// The driver has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the driver has stopped")]
 pub struct Stopped;
+
+/// Those who are asked to list everything once more. Each has a channel of its own, so that they are woken in a fixed order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Relists(Arc<Mutex<Vec<watch::Sender<u64>>>>);
+
+impl Relists {
+    fn subscribe(&self) -> watch::Receiver<u64> {
+        let (sender, receiver) = watch::channel(0);
+        self.senders().push(sender);
+        receiver
+    }
+
+    /// Asks all that still listen.
+    pub(super) fn ask(&self) {
+        let mut senders = self.senders();
+        senders.retain(|sender| !sender.is_closed());
+        senders.iter().for_each(|sender| sender.send_modify(|asked| *asked += 1));
+    }
+
+    fn senders(&self) -> MutexGuard<'_, Vec<watch::Sender<u64>>> {
+        // Every change of it is whole, so a panic elsewhere leaves it so.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum Message {
@@ -34,9 +58,9 @@ pub(super) enum Message {
 }
 
 impl Inbox {
-    pub(super) fn new(capacity: usize) -> (Self, mpsc::Receiver<Message>, Arc<watch::Sender<u64>>) {
+    pub(super) fn new(capacity: usize) -> (Self, mpsc::Receiver<Message>, Relists) {
         let (messages, receiver) = mpsc::channel(capacity.max(1));
-        let relists = Arc::new(watch::Sender::new(0));
+        let relists = Relists::default();
         (Self { messages, relists: relists.clone() }, receiver, relists)
     }
 

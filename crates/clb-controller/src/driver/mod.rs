@@ -15,7 +15,7 @@ use clb_difftracker::{
 use clb_nrp::CallContext;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{self, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -29,8 +29,8 @@ use crate::story::Stories;
 use crate::watched::{Progress, Watched, WatchedSet};
 use crate::{Leadership, LocationAndNrpServiceBatchUpdater, ResourceExecutor};
 pub use config::DriverConfig;
-use inbox::Message;
 pub use inbox::{Inbox, Stopped};
+use inbox::{Message, Relists};
 use reading::Readings;
 pub use status::{ReadingStatus, Status, WatchStatus};
 
@@ -63,11 +63,13 @@ pub struct Driver {
     leadership: watch::Receiver<Leadership>,
     /// The term in which it led at the last look.
     term: Option<u64>,
+    /// Cancelled when that is over.
+    term_over: CancellationToken,
     on_notice: Box<dyn FnMut(&Notice) + Send>,
     stories: Stories,
     announcer: Announcer,
     inbox: mpsc::Receiver<Message>,
-    relists: Arc<watch::Sender<u64>>,
+    relists: Relists,
     started: Instant,
     random: fastrand::Rng,
     calls: JoinSet<Ended>,
@@ -112,6 +114,7 @@ impl Driver {
             readings: Readings::default(),
             leadership: Leadership::alone(),
             term: None,
+            term_over: CancellationToken::new(),
             on_notice: Box::new(|_| ()),
             stories: Stories::default(),
             announcer: Announcer::default(),
@@ -193,8 +196,16 @@ impl Driver {
     /// Lets the calls in flight end, for a while.
     async fn finish(&mut self) -> usize {
         let grace_ends = Instant::now() + self.config.shutdown_grace;
-        while let Ok(Some(ended)) = timeout_at(grace_ends, self.calls.join_next_with_id()).await {
-            self.on_call_ended(ended);
+        while !self.calls.is_empty() {
+            self.follow_leadership();
+            let term_ends = self.term_ends();
+            tokio::select! {
+                biased;
+                () = sleep_until(grace_ends) => break,
+                Ok(()) = self.leadership.changed() => {}
+                Some(ended) = self.calls.join_next_with_id() => self.on_call_ended(ended),
+                () = sleep_until(term_ends.unwrap_or_else(Instant::now)), if term_ends.is_some() => {}
+            }
         }
         self.tell_notices();
         let unfinished = self.calls.len();
@@ -224,6 +235,8 @@ impl Driver {
             return;
         }
         self.announcer.clear();
+        // Calls of the former term are cut, in the order in which they began.
+        std::mem::take(&mut self.term_over).cancel();
         match term {
             Some(term) => {
                 info!(term, "this replica leads");
@@ -256,11 +269,16 @@ impl Driver {
         let announcer = self.announcer.poll_timeout().filter(|_| leads).map(|at| self.instant(at));
         let reading = self.reader.as_ref().and(self.term).filter(|_| self.is_listed());
         let reading = reading.and_then(|term| self.readings.due_in(term, now));
-        let term_ends = match *self.leadership.borrow() {
-            Leadership::Leading { until, .. } if leads => until,
-            Leadership::Leading { .. } | Leadership::Standby => None,
-        };
-        [tracker, view, announcer, reading, term_ends].into_iter().flatten().min()
+        [tracker, view, announcer, reading, self.term_ends()].into_iter().flatten().min()
+    }
+
+    /// When this replica leads no more, unless it hears otherwise.
+    fn term_ends(&self) -> Option<Instant> {
+        self.term?;
+        match *self.leadership.borrow() {
+            Leadership::Leading { until, .. } => until,
+            Leadership::Standby => None,
+        }
     }
 
     fn on_message(&mut self, message: Message) {
@@ -455,7 +473,7 @@ impl Driver {
         job: Job,
         call: impl Future<Output = Outcome> + Send + 'static,
     ) {
-        let lost = lost(self.leadership.clone(), term);
+        let lost = lost(self.leadership.clone(), term, self.term_over.clone());
         let task = self.calls.spawn(async move {
             Ended::Outcome(tokio::select! {
                 biased;
@@ -478,7 +496,7 @@ impl Driver {
         while let Some(notice) = self.tracker.poll_notice() {
             log(&notice);
             if matches!(notice, Notice::DeletionsHeld { .. }) {
-                self.relists.send_modify(|asked| *asked += 1);
+                self.relists.ask();
             }
             let object = |id: &_| {
                 let (key, _) = self.view.service(id)?;

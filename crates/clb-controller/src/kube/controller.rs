@@ -15,9 +15,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::lease::Elector;
+use super::signals::Signals;
 use super::stray::stray_pods;
 use super::watch::{WatchConfig, watch};
 use super::writer::KubeWriter;
@@ -95,6 +96,12 @@ pub enum ControllerError {
     /// A part of it died, which is a defect. It must be started anew.
     #[error("a part of the controller died: {0}")]
     Died(String),
+    /// The system does not let this process listen to signals.
+    #[error("signals cannot be heard: {0}")]
+    Signals(String),
+    /// A second signal ended it at once. What became of the calls in flight is read at the next start.
+    #[error("ended at once by a second signal")]
+    Killed,
 }
 
 /// The controller: watches of a cluster, the [`Driver`], writes to Kubernetes and Azure, and the election of a leader.
@@ -106,7 +113,6 @@ pub struct Controller {
     driver: Driver,
     inbox: Inbox,
     elector: Option<Elector>,
-    leadership: watch::Receiver<Leadership>,
     poller: Option<NodePoller>,
 }
 
@@ -154,8 +160,8 @@ impl Controller {
         let executor = ResourceExecutor::new(nrp.clone(), nrp_config.clone(), config.cluster.clone());
         let reader = AzureReader::new(nrp, nrp_config, config.cluster.clone());
         let (driver, inbox) = Driver::new(config.driver.clone(), updater, executor, writer);
-        let driver = driver.led_by(leadership.clone()).reading(reader);
-        Ok(Self { client, config, driver, inbox, elector, leadership, poller: None })
+        let driver = driver.led_by(leadership).reading(reader);
+        Ok(Self { client, config, driver, inbox, elector, poller: None })
     }
 
     /// Follows the machines of scale sets too.
@@ -184,6 +190,31 @@ impl Controller {
         self.inbox.clone()
     }
 
+    /// Runs until the process gets SIGTERM or SIGINT, and then ends as [`run`](Self::run) does when it is told to: with the
+    /// defaults after 25 s at the latest, and Kubernetes kills a pod after 30 s. A second signal ends it at once.
+    ///
+    /// # Errors
+    /// [`ControllerError`].
+    pub async fn run_until_signalled(self) -> Result<usize, ControllerError> {
+        let mut signals = Signals::listen().map_err(|error| ControllerError::Signals(error.to_string()))?;
+        let shutdown = CancellationToken::new();
+        let running = self.run(shutdown.clone());
+        tokio::pin!(running);
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut running => return ended,
+                () = signals.next() => {
+                    if shutdown.is_cancelled() {
+                        return Err(ControllerError::Killed);
+                    }
+                    info!("asked to end: calls in flight may finish, and a second signal ends at once");
+                    shutdown.cancel();
+                }
+            }
+        }
+    }
+
     /// Runs until `shutdown` is cancelled. Then nothing new is begun; calls in flight end, at the latest after
     /// [`DriverConfig::shutdown_grace`]; and then the lease is released, within
     /// [`RELEASE_WITHIN`](crate::lease::RELEASE_WITHIN). Dropping the future ends everything at once, as a kill does.
@@ -193,7 +224,7 @@ impl Controller {
     /// # Errors
     /// [`ControllerError`] when a part of it died.
     pub async fn run(self, shutdown: CancellationToken) -> Result<usize, ControllerError> {
-        let Self { client, config, driver, inbox, elector, leadership, poller } = self;
+        let Self { client, config, driver, inbox, elector, poller } = self;
         let released = CancellationToken::new();
         let mut electing = JoinSet::new();
         if let Some(elector) = elector {
@@ -207,7 +238,7 @@ impl Controller {
         if config.gated_pods {
             sources.start(4, Some(GATE_LABEL), Watched::GatedPods);
         }
-        sources.follow_strays(leadership, config.stray_interval);
+        sources.follow_strays(driver.status(), config.stray_interval);
         if let Some(poller) = poller {
             sources.follow_machines(poller);
         }
@@ -274,18 +305,12 @@ impl Sources {
     }
 
     /// Finds pods that hold our finalizer and that no watch sees, whenever this replica begins to lead and from time to time.
-    fn follow_strays(&mut self, mut leadership: watch::Receiver<Leadership>, interval: Duration) {
+    fn follow_strays(&mut self, mut status: watch::Receiver<Status>, interval: Duration) {
         let (client, inbox) = (self.client.clone(), self.inbox.clone());
         self.tasks.spawn(async move {
             loop {
-                let leads = |leadership: &Leadership| leadership.term_at(Instant::now());
-                // Whoever elects lives as long as this, or there is nobody and this replica leads for ever.
-                let led = leadership.wait_for(|now| leads(now).is_some()).await.map(|now| leads(&now));
-                let term = match led {
-                    Ok(Some(term)) => term,
-                    Ok(None) => continue,
-                    Err(_) => std::future::pending().await,
-                };
+                let led = status.wait_for(|status| status.term.is_some()).await.map(|status| status.term);
+                let Ok(term) = led else { return Stopped };
                 let pause = match find_strays(&client, &inbox).await {
                     Ok(()) => interval,
                     Err(FindError::Stopped(stopped)) => return stopped,
@@ -295,16 +320,11 @@ impl Sources {
                     }
                 };
                 let next = Instant::now() + pause;
-                loop {
-                    tokio::select! {
-                        biased;
-                        Ok(()) = leadership.changed() => {
-                            if leads(&leadership.borrow()).is_some_and(|now| now != term) {
-                                break;
-                            }
-                        }
-                        () = sleep_until(next) => break,
-                    }
+                let other_term = status.wait_for(|status| status.term.is_some() && status.term != term);
+                tokio::select! {
+                    biased;
+                    other_term = other_term => if other_term.is_err() { return Stopped },
+                    () = sleep_until(next) => {}
                 }
             }
         });

@@ -7,12 +7,14 @@
 mod controller;
 mod error;
 mod lease;
+mod signals;
 mod stray;
 mod watch;
 mod writer;
 
 pub use controller::{Controller, ControllerConfig, ControllerError};
 pub use lease::Elector;
+pub use signals::Signals;
 pub use stray::stray_pods;
 pub use watch::{WatchConfig, watch};
 pub use writer::{FIELD_MANAGER, KubeWriter};

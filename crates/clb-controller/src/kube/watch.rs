@@ -78,6 +78,8 @@ impl Default for WatchConfig {
 ///
 /// * A list that is older than what was seen before is refused, nothing of it is told, and it is asked for again.
 /// * A watch that breaks goes on from the last version; one that ends with its time does so without being interrupted.
+/// * A watch that was interrupted and goes on is [`WatchEvent::Resumed`] if there is nothing else to tell: with a bookmark, or when
+///   it has lasted for ten seconds.
 /// * A watch that has expired (410), tells something old after something newer, or tells what is no event, is followed by a list.
 /// * An object that cannot be read is told as [`WatchEvent::Malformed`], and is nobody else's trouble.
 ///
@@ -222,6 +224,12 @@ where
                     state.handle_relist(Instant::now());
                     return Ok(Duration::ZERO);
                 }
+                () = until(state.resumes_at()) => {
+                    if state.handle_resumed() {
+                        sink(WatchEvent::Resumed).await?;
+                    }
+                    continue;
+                }
                 told = timeout(silence, events.next()) => told,
             };
             let told = told.map_err(|_| Trouble::failed("the watch has gone silent and does not end"))?;
@@ -233,7 +241,7 @@ where
                 Told::Deleted(object) => state.handle_event(version(object.meta()))?.then(|| deleted(object)),
                 Told::Bookmark(bookmark) => {
                     state.handle_bookmark(&bookmark.metadata.resource_version)?;
-                    None
+                    state.handle_resumed().then_some(WatchEvent::Resumed)
                 }
                 Told::Error(status) => return Err(Trouble::refused(&status).into()),
             };
@@ -246,12 +254,6 @@ where
 
 /// Waits until everything is to be listed again.
 async fn relist(asked: &mut watch::Receiver<u64>, at: Option<Instant>) {
-    let due = async {
-        match at {
-            Some(at) => sleep_until(at).await,
-            None => pending().await,
-        }
-    };
     let asked = async {
         // Nobody can ask any more.
         if asked.changed().await.is_err() {
@@ -261,7 +263,14 @@ async fn relist(asked: &mut watch::Receiver<u64>, at: Option<Instant>) {
     tokio::select! {
         biased;
         () = asked => {}
-        () = due => {}
+        () = until(at) => {}
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
     }
 }
 

@@ -367,9 +367,12 @@ fn our_identity_alone_makes_no_leader() {
     assert_eq!((spec.lease_transitions, spec.acquire_time), (Some(4), Some(micro(1_000.0))));
 }
 
+/// What is wrong with a Lease.
+type Spoil = fn(&mut LeaseSpec);
+
 #[test]
 fn a_malformed_lease_is_told_of_once_and_waited_out() {
-    let cases: [(fn(&mut LeaseSpec), f64, &str); 8] = [
+    let cases: [(Spoil, f64, &str); 8] = [
         (|spec| *spec = LeaseSpec::default(), 0.0, "no spec"),
         (|spec| spec.lease_duration_seconds = None, 15.0, "no leaseDurationSeconds"),
         (|spec| spec.lease_duration_seconds = Some(-3), 15.0, "leaseDurationSeconds are -3"),
@@ -528,4 +531,13 @@ fn a_standby_that_stops_writes_nothing() {
     bench.stop();
     bench.reads(&held("other", 6));
     assert_eq!((bench.ask(), bench.election.is_over()), (None, true));
+}
+
+#[test]
+fn a_clock_far_from_our_days_is_written_as_well_as_it_can_be() {
+    let time = |wall: SystemTime| micro_time(wall).0.to_string();
+    let epoch = SystemTime::UNIX_EPOCH;
+    assert_eq!(time(epoch - Duration::from_millis(1_500)), "1969-12-31T23:59:58.5Z");
+    assert_eq!(time(epoch + Duration::from_nanos(1_999)), "1970-01-01T00:00:00.000001Z");
+    assert_eq!(time(epoch + Duration::from_secs(1 << 50)), "1970-01-01T00:00:00Z");
 }

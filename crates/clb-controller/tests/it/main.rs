@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
+#[cfg(feature = "kube")]
+mod api_server;
 mod budget;
 mod cluster;
 mod convert;
@@ -10,7 +12,11 @@ mod driver;
 mod driving;
 mod executor;
 mod fake;
+#[cfg(feature = "kube")]
+mod following;
 mod gateway;
+#[cfg(feature = "kube")]
+mod ha;
 #[cfg(feature = "kube")]
 mod lease;
 mod lease_model;
@@ -19,6 +25,9 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
+mod recordings;
+#[cfg(feature = "kube")]
+mod rollout;
 #[cfg(feature = "kube")]
 mod scenarios;
 #[cfg(feature = "kube")]

@@ -125,6 +125,42 @@ async fn a_watch_that_breaks_within_an_event_goes_on_without_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_is_well_again_says_so_when_it_has_nothing_else_to_tell() {
+    local(async {
+        // With nothing to tell, when it has lasted for a while, once.
+        let (simulation, watching) = listed().await;
+        simulation.set_faults(fault("WATCH", When::Nth(1), refuse(503, "ServiceUnavailable")));
+        let why = "interrupted: an injected fault (503 ServiceUnavailable)";
+        assert_eq!(watching.news_within(292 * SECOND).await, ["watch 3", why, "watch 3"]);
+        assert_eq!(watching.news_within(10 * SECOND).await, ["resumed"]);
+        assert_eq!(watching.news_within(200 * SECOND).await, [""; 0]);
+        // With an event, which says enough.
+        let (simulation, watching) = listed().await;
+        simulation.set_faults(fault("WATCH", When::Nth(1), refuse(503, "ServiceUnavailable")));
+        assert_eq!(watching.news_within(292 * SECOND).await, ["watch 3", why, "watch 3"]);
+        create(&simulation, "b");
+        assert_eq!(watching.news_within(200 * SECOND).await, ["applied b@4"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_is_enough_to_be_well_again() {
+    local(async {
+        let bookmark = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"resourceVersion": "6"}});
+        let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "etcd", "reason": "InternalError"});
+        let broken = Answer::Body(500, status);
+        let told = Answer::Silence(vec![event("BOOKMARK", &bookmark)]);
+        let watching = watching(scripted([list("5", &[]), broken, told]));
+        let news = watching.news_within(2 * SECOND).await;
+        assert_eq!(news[..4], ["list", "began", "done", "watch 5"]);
+        assert_eq!(news[4..], ["interrupted: etcd (500 InternalError)", "watch 5", "resumed"]);
+        assert_eq!(watching.news_within(20 * SECOND).await, [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn whatever_fails_is_asked_for_again_after_a_wait() {
     local(async {
         let expired = "interrupted: the watch has expired";
@@ -301,7 +337,10 @@ async fn objects_come_without_what_nobody_reads() {
             let metadata = match event {
                 WatchEvent::Applied(service) => &service.metadata,
                 WatchEvent::Deleted(metadata) | WatchEvent::Malformed { metadata, .. } => metadata,
-                WatchEvent::ListBegan | WatchEvent::ListDone | WatchEvent::Interrupted(_) => return Ok(()),
+                WatchEvent::ListBegan
+                | WatchEvent::ListDone
+                | WatchEvent::Interrupted(_)
+                | WatchEvent::Resumed => return Ok(()),
             };
             heard.lock().unwrap().push(serde_json::to_value(metadata).unwrap());
             Ok(())

@@ -112,6 +112,7 @@ impl Listener {
                 assert!(since.any(|(_, then)| *then == self.held), "{:?} was never, or is older", self.held);
             }
             WatchEvent::Interrupted(_) => self.listing = None,
+            WatchEvent::Resumed => assert!(self.listing.is_none()),
             WatchEvent::Malformed { .. } => panic!("{event:?}"),
         }
     }

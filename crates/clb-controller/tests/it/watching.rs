@@ -113,6 +113,7 @@ fn said<K: Resource>(event: &WatchEvent<K>) -> String {
         WatchEvent::Deleted(metadata) => format!("deleted {}", named(metadata)),
         WatchEvent::Malformed { metadata, error } => format!("malformed {}: {error}", named(metadata)),
         WatchEvent::Interrupted(why) => format!("interrupted: {why}"),
+        WatchEvent::Resumed => "resumed".to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clb_arm::{Anonymous, ArmClient, Cloud, Endpoint};
+use clb_arm::{Anonymous, ArmClient, Cloud, Endpoint, Transport};
 use clb_controller::kube::{Controller, ControllerConfig, ControllerError};
 use clb_controller::objects::PROGRAMMED;
 use clb_controller::{Inbox, Status, WallClock};
@@ -60,6 +60,19 @@ pub(crate) fn nrp_config() -> NrpConfig {
     NrpConfig::new("s", "rg", "eastus", network.parse().unwrap()).unwrap()
 }
 
+/// A client that leads to this Azure.
+pub(crate) fn nrp_of(azure: &Simulation) -> NrpClient {
+    nrp_over(azure.transport())
+}
+
+pub(crate) fn nrp_over(transport: impl Transport) -> NrpClient {
+    let endpoint = "http://localhost".to_owned();
+    let cloud = Cloud::Custom { endpoint: endpoint.clone(), audience: endpoint };
+    let endpoint = Endpoint::new(&cloud).unwrap();
+    let arm = ArmClient::builder(endpoint, Anonymous, transport).build();
+    NrpClient::new(arm, nrp_config())
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         Self::with(KubeConfig::default(), SimulatorConfig::default())
@@ -73,11 +86,7 @@ impl World {
     }
 
     pub(crate) fn nrp(&self) -> NrpClient {
-        let endpoint = "http://localhost".to_owned();
-        let cloud = Cloud::Custom { endpoint: endpoint.clone(), audience: endpoint };
-        let endpoint = Endpoint::new(&cloud).unwrap();
-        let arm = ArmClient::builder(endpoint, Anonymous, self.azure.transport()).build();
-        NrpClient::new(arm, nrp_config())
+        nrp_of(&self.azure)
     }
 
     pub(crate) fn config() -> ControllerConfig {
@@ -323,7 +332,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    async fn read(nrp: &NrpClient) -> Self {
+    pub(crate) async fn read(nrp: &NrpClient) -> Self {
         let call = CallContext::random();
         let names = |names: Vec<Option<String>>| {
             names.into_iter().flatten().map(|name| name.to_ascii_lowercase()).collect()
@@ -355,14 +364,18 @@ impl Held {
 
     /// What these inbound Services with these addresses come to.
     pub(crate) fn inbound(services: &[(&str, &[(&str, &str)])]) -> Self {
-        let mut held = Self::default();
+        Self::default().and_inbound(services)
+    }
+
+    /// And these inbound Services.
+    pub(crate) fn and_inbound(mut self, services: &[(&str, &[(&str, &str)])]) -> Self {
         for (uid, addresses) in services {
-            held.services.insert((*uid).to_owned());
-            held.load_balancers.insert((*uid).to_owned());
-            held.public_ips.insert(format!("{uid}-pip"));
-            held.add(uid, addresses);
+            self.services.insert((*uid).to_owned());
+            self.load_balancers.insert((*uid).to_owned());
+            self.public_ips.insert(format!("{uid}-pip"));
+            self.add(uid, addresses);
         }
-        held
+        self
     }
 
     /// And these outbound services.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use axum::response::Response;
 use futures::StreamExt;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
 
 use super::calls::KubeCall;
@@ -53,8 +55,9 @@ pub struct KubeSimulation(Arc<Shared>);
 struct Shared {
     epoch: Duration,
     inner: Mutex<Inner>,
-    /// The version, for watches to wait for.
-    version: watch::Sender<u64>,
+    /// Wakes whoever waits for a change, in the order in which they began to wait. tokio's `watch` wakes in an order of its own,
+    /// by chance, and the same seed would not give the same run.
+    changed: Arc<Notify>,
     subscribers: broadcast::Sender<KubeCall>,
 }
 
@@ -80,10 +83,10 @@ impl KubeSimulation {
         let mut injector = Injector::default();
         injector.set(config.faults);
         let cluster = Cluster::new(config.cluster);
-        let version = watch::Sender::new(cluster.version());
         let inner = Mutex::new(Inner { cluster, injector, clock: Clock::start() });
         let subscribers = broadcast::Sender::new(SUBSCRIBER_LAG);
-        Self(Arc::new(Shared { epoch: config.epoch, inner, version, subscribers }))
+        let changed = Arc::new(Notify::new());
+        Self(Arc::new(Shared { epoch: config.epoch, inner, changed, subscribers }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -108,7 +111,7 @@ impl KubeSimulation {
     pub fn advance(&self, by: Duration) {
         self.lock().clock.advance(by);
         // The controllers may have something to do now.
-        self.0.version.send_modify(|_| ());
+        self.0.changed.notify_waiters();
     }
 
     /// Answers a request outside of any fault, and lets watches hear of it.
@@ -120,10 +123,19 @@ impl KubeSimulation {
     pub fn with_cluster<T>(&self, look: impl FnOnce(&mut Cluster) -> T) -> T {
         let mut inner = self.lock();
         inner.cluster.now = self.0.epoch + inner.clock.elapsed();
+        let before = inner.cluster.version();
         let result = look(&mut inner.cluster);
-        let version = inner.cluster.version();
-        self.0.version.send_if_modified(|known| std::mem::replace(known, version) != version);
+        if inner.cluster.version() != before {
+            self.0.changed.notify_waiters();
+        }
         result
+    }
+
+    /// Ends with the next change after this call.
+    fn changed(&self) -> Pin<Box<OwnedNotified>> {
+        let mut changed = Box::pin(self.0.changed.clone().notified_owned());
+        changed.as_mut().enable();
+        changed
     }
 
     /// Hears of every request from now on, as it takes effect. Whoever falls 4,096 behind misses the oldest.
@@ -134,17 +146,20 @@ impl KubeSimulation {
 
     /// Waits until something is changed after this version, and returns the version then.
     pub async fn changed_since(&self, version: u64) -> u64 {
-        let mut versions = self.0.version.subscribe();
-        // The sender lives as long as this does.
-        let changed = versions.wait_for(|now| *now != version).await.map(|now| *now);
-        changed.unwrap_or(version)
+        loop {
+            let changed = self.changed();
+            let now = self.lock().cluster.version();
+            if now != version {
+                return now;
+            }
+            changed.await;
+        }
     }
 
     /// Runs the cluster's own controllers whenever something changes or it is time, for as long as this is polled.
     pub async fn run_controllers(&self) {
-        let mut versions = self.0.version.subscribe();
         loop {
-            versions.mark_unchanged();
+            let changed = self.changed();
             let (has_changed, due_in) = self.with_cluster(|cluster| {
                 let before = cluster.version();
                 cluster.run_controllers();
@@ -157,7 +172,7 @@ impl KubeSimulation {
             }
             tokio::select! {
                 biased;
-                changed = versions.changed() => if changed.is_err() { return },
+                () = changed => {}
                 () = tokio::time::sleep(due_in.unwrap_or_default()), if due_in.is_some() => {}
             }
         }
@@ -433,7 +448,6 @@ fn stream(
 ) -> impl futures::Stream<Item = io::Result<Vec<u8>>> + use<> {
     struct Listening {
         simulation: KubeSimulation,
-        versions: watch::Receiver<u64>,
         watch: Watch,
         /// Events that are left out.
         skip: usize,
@@ -448,7 +462,6 @@ fn stream(
     }
     let now = Instant::now();
     let listening = Listening {
-        versions: simulation.0.version.subscribe(),
         deadline: watch.timeout_seconds.map(|seconds| now + Duration::from_secs(seconds)),
         bookmark_at: now + BOOKMARK_INTERVAL,
         skip: if let Some(How::SkipEvents(skip)) = fault { *skip } else { 0 },
@@ -465,7 +478,7 @@ fn stream(
             return Some((Err(broken()), listening));
         }
         loop {
-            listening.versions.mark_unchanged();
+            let changed = listening.simulation.changed();
             let watch = &mut listening.watch;
             let mut events = listening.simulation.with_cluster(|cluster| cluster.poll(watch));
             let skipped = listening.skip.min(events.len());
@@ -490,7 +503,7 @@ fn stream(
             let deadline = listening.deadline.unwrap_or(listening.bookmark_at);
             tokio::select! {
                 biased;
-                changed = listening.versions.changed() => changed.ok()?,
+                () = changed => {}
                 () = tokio::time::sleep_until(deadline), if listening.deadline.is_some() => return None,
                 () = tokio::time::sleep_until(listening.bookmark_at) => {
                     listening.bookmark_at += BOOKMARK_INTERVAL;

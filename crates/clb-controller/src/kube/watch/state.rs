@@ -115,6 +115,8 @@ pub(super) struct WatchState {
     relist_at: Option<Instant>,
     /// Troubles in a row, and watches that ended at once.
     failures: u32,
+    /// Whether nothing good has been told since the last trouble.
+    is_interrupted: bool,
     /// The trouble that was logged last, and when.
     logged: Option<(Interruption, Instant)>,
 }
@@ -127,7 +129,16 @@ fn number(version: &str) -> Option<u64> {
 impl WatchState {
     pub(super) fn new(config: WatchConfig) -> Self {
         let chance = fastrand::Rng::with_seed(config.seed);
-        Self { config, chance, stage: Stage::Start, seen: None, relist_at: None, failures: 0, logged: None }
+        Self {
+            config,
+            chance,
+            stage: Stage::Start,
+            seen: None,
+            relist_at: None,
+            failures: 0,
+            is_interrupted: false,
+            logged: None,
+        }
     }
 
     pub(super) fn next(&self) -> Next {
@@ -161,6 +172,7 @@ impl WatchState {
         }
         self.seen = self.seen.max(number(version));
         self.stage = Stage::Listing { version: version.to_owned() };
+        self.is_interrupted = false;
         Ok(true)
     }
 
@@ -186,7 +198,21 @@ impl WatchState {
         if let Stage::Watching { has_told, .. } = &mut self.stage {
             *has_told |= is_news;
         }
+        self.is_interrupted &= !is_news;
         Ok(is_news)
+    }
+
+    /// When a watch that goes on after trouble counts as well again, if nothing is told before.
+    pub(super) fn resumes_at(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Watching { since, .. } if self.is_interrupted => Some(*since + STEADY),
+            Stage::Start | Stage::Listing { .. } | Stage::Listed { .. } | Stage::Watching { .. } => None,
+        }
+    }
+
+    /// The watch is well. Returns whether that is news.
+    pub(super) fn handle_resumed(&mut self) -> bool {
+        std::mem::take(&mut self.is_interrupted)
     }
 
     /// The watch told that it has told everything up to this version.
@@ -233,6 +259,7 @@ impl WatchState {
     /// Something went wrong. Returns how long to wait: not at all where a list is due that may well be answered.
     pub(super) fn handle_trouble(&mut self, trouble: &Trouble, now: Instant) -> Duration {
         self.settle(now);
+        self.is_interrupted = true;
         let is_first = self.failures == 0;
         let wait = self.back_off().max(trouble.retry_after.min(self.config.max_backoff));
         match &self.stage {

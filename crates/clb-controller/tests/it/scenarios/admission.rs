@@ -35,7 +35,7 @@ fn rejected() -> Vec<(Value, Value, &'static str)> {
 async fn ad_01_to_ad_08_and_ad_17_to_ad_19_a_service_that_is_rejected_is_told_why_and_nothing_is_made() {
     let world = World::new();
     for (number, (annotations, spec, _)) in rejected().into_iter().enumerate() {
-        world.service_of(json!({"name": format!("s{number}"), "annotations": annotations}), spec);
+        world.service_of(&json!({"name": format!("s{number}"), "annotations": annotations}), spec);
     }
     // rs_33: all were there before the controller was.
     let replica = world.start();
@@ -57,7 +57,7 @@ async fn ad_05_and_ad_18_what_is_allowed_is_served_and_what_has_no_effect_is_sai
     let (world, replica) = World::running();
     let annotations = json!({INTERNAL_ANNOTATION: "false", IDLE_TIMEOUT_ANNOTATION: " 10 ",
         "service.beta.kubernetes.io/azure-dns-label-name": "web"});
-    let uid = world.service_of(json!({"name": "web", "annotations": annotations}), json!({}));
+    let uid = world.service_of(&json!({"name": "web", "annotations": annotations}), json!({}));
     world.settle(&replica).await;
     assert_eq!(world.held().await, Held::inbound(&[(&uid, &[])]));
     assert_eq!(world.service_condition("web"), says("True", "Programmed"));

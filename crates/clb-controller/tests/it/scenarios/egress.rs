@@ -36,7 +36,7 @@ async fn world_of(two: bool) -> (World, crate::world::Replica) {
     (world, replica)
 }
 
-fn relabel(world: &World, name: &str, value: Value) {
+fn relabel(world: &World, name: &str, value: &Value) {
     let labels = json!({"kubernetes.azure.com/service-egress-gateway": value});
     world.patch_pod(name, json!({"metadata": {"labels": labels}}));
 }
@@ -105,7 +105,7 @@ async fn eg_03_and_eg_04_labels_that_name_nothing_are_told_and_cost_nothing() {
         [told("ServiceGatewayInvalidEgressLabel", 2), told("ServiceGatewayReservedEgressLabel", 1)];
     assert_eq!(world.events(), expected.into());
     let longest = "x".repeat(73);
-    relabel(&world, "c", json!(longest));
+    relabel(&world, "c", &json!(longest));
     world.settle(&replica).await;
     assert_eq!(world.held().await, leaving(&[(&longest, &[("10.0.0.3", "192.168.0.2")])]));
 }
@@ -282,7 +282,7 @@ async fn eg_33_eg_34_and_fn_16_a_label_that_is_emptied_or_removed_releases_the_l
         let both = [POD_FINALIZER, "example.com/hold"];
         world.patch_pod("a", json!({"metadata": {"finalizers": both}}));
         world.azure_refuses("POST", "*/updateAddressLocations", 60);
-        relabel(&world, "a", value);
+        relabel(&world, "a", &value);
         seconds(50).await;
         assert_eq!(world.pod_finalizers("a"), Some(both.map(str::to_owned).to_vec()));
         world.settle(&replica).await;
@@ -294,7 +294,7 @@ async fn eg_33_eg_34_and_fn_16_a_label_that_is_emptied_or_removed_releases_the_l
 #[tokio::test(start_paused = true)]
 async fn eg_35_another_label_moves_the_pod_and_its_finalizer_stays() {
     let (world, replica) = world_of(false).await;
-    relabel(&world, "a", json!("other"));
+    relabel(&world, "a", &json!("other"));
     for _ in 0..60 {
         seconds(1).await;
         assert_eq!(world.pod_finalizers("a"), ours());
@@ -314,10 +314,10 @@ async fn eg_37_and_eg_38_a_pod_in_both_roles_keeps_the_one_when_the_other_goes()
     world.settle(&replica).await;
     let both = Held::inbound(&[(&uid, host)]).and_outbound(&[("gw", host)]);
     assert_eq!(world.held().await, both);
-    relabel(&world, "a", Value::Null);
+    relabel(&world, "a", &Value::Null);
     world.settle(&replica).await;
     assert_eq!(world.held().await, Held::inbound(&[(&uid, host)]));
-    relabel(&world, "a", json!("gw"));
+    relabel(&world, "a", &json!("gw"));
     world.settle(&replica).await;
     assert_eq!(world.held().await, both);
     world.delete(&service("web"));
@@ -382,9 +382,9 @@ async fn eg_43_and_eg_57_a_label_that_is_the_uid_of_a_service_is_refused_after_a
 async fn eg_45_a_pod_that_comes_back_before_it_is_released_is_held_again() {
     let (world, replica) = world_of(true).await;
     world.azure_refuses("POST", "*/updateAddressLocations", 60);
-    relabel(&world, "a", Value::Null);
+    relabel(&world, "a", &Value::Null);
     seconds(30).await;
-    relabel(&world, "a", json!("gw"));
+    relabel(&world, "a", &json!("gw"));
     for _ in 0..90 {
         seconds(1).await;
         assert_eq!(world.pod_finalizers("a"), ours());
@@ -418,7 +418,7 @@ async fn eg_49_outbound_services_come_and_go_independently() {
 async fn eg_55_a_label_taken_away_while_nobody_watched_releases_the_pod_at_the_start() {
     let (world, replica) = world_of(true).await;
     replica.kill().await;
-    relabel(&world, "a", Value::Null);
+    relabel(&world, "a", &Value::Null);
     let replica = world.start();
     world.settle(&replica).await;
     assert_eq!((world.pod_finalizers("a"), world.pod_finalizers("b")), (Some(vec![]), ours()));

@@ -140,7 +140,7 @@ impl World {
     }
 
     /// A Service of type LoadBalancer in `default`. Returns its UID.
-    pub(crate) fn service_of(&self, metadata: Value, changes: Value) -> String {
+    pub(crate) fn service_of(&self, metadata: &Value, changes: Value) -> String {
         let name = metadata["name"].as_str().unwrap().to_owned();
         let uid = self.service(&name, changes);
         self.patch_service(&name, json!({"metadata": metadata}));

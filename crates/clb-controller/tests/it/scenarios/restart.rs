@@ -155,9 +155,9 @@ async fn rs_09_and_rs_10_finalizers_found_on_a_terminating_service_stay_as_long_
     let _ = world.calls();
     world.delete(&service("web"));
     // Two of which there is nothing: one that is being deleted, and one that is no load balancer any more.
-    world.service_of(json!({"name": "gone", "finalizers": both()}), json!({}));
+    world.service_of(&json!({"name": "gone", "finalizers": both()}), json!({}));
     world.delete(&service("gone"));
-    world.service_of(json!({"name": "retyped", "finalizers": both()}), json!({"type": "ClusterIP"}));
+    world.service_of(&json!({"name": "retyped", "finalizers": both()}), json!({"type": "ClusterIP"}));
     world.azure_refuses("DELETE", "*/publicIPAddresses/*", 60);
     let replica = world.start();
     seconds(50).await;
@@ -315,7 +315,7 @@ async fn rs_21_and_rs_15_of_what_serves_at_a_start_another_class_is_let_go_and_a
     replica.kill().await;
     let _ = world.calls();
     world.service_of(
-        json!({"name": "theirs", "finalizers": both()}),
+        &json!({"name": "theirs", "finalizers": both()}),
         json!({"loadBalancerClass": "example.com/other"}),
     );
     world.patch_service("web", json!({"spec": {"sessionAffinity": "ClientIP"}}));

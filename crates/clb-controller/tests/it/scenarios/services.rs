@@ -196,7 +196,7 @@ async fn sl_27_a_service_found_terminating_is_never_provisioned() {
     world.slice("s", "web", &[("10.0.0.1", "n1")]);
     let mut finalizers = both().unwrap();
     finalizers.push("example.com/hold".to_owned());
-    world.service_of(json!({"name": "web", "finalizers": finalizers}), json!({}));
+    world.service_of(&json!({"name": "web", "finalizers": finalizers}), json!({}));
     world.delete(&service("web"));
     let replica = world.start();
     world.settle(&replica).await;
@@ -239,7 +239,7 @@ async fn sl_39_a_service_that_stops_being_a_load_balancer_while_one_is_made_gets
     for is_deleted in [false, true] {
         let (world, replica) = World::running();
         world.azure_is_slow("PUT", "*/loadBalancers/*", 20);
-        world.service_of(json!({"name": "web", "finalizers": ["example.com/hold"]}), json!({}));
+        world.service_of(&json!({"name": "web", "finalizers": ["example.com/hold"]}), json!({}));
         seconds(5).await;
         if is_deleted {
             world.delete(&service("web"));

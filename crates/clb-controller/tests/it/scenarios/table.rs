@@ -92,10 +92,10 @@ fn functions(text: &str) -> Vec<&str> {
     for line in text.lines().map(str::trim_start) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             is_test = true;
-        } else if let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ") {
-            if std::mem::take(&mut is_test) {
-                found.extend(rest.split(['(', '<']).next());
-            }
+        } else if let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")
+            && std::mem::take(&mut is_test)
+        {
+            found.extend(rest.split(['(', '<']).next());
         }
     }
     found

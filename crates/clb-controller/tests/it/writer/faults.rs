@@ -63,7 +63,7 @@ async fn sl_07_a_read_that_fails_is_known_to_have_changed_nothing() {
         (refuse(500, "InternalError"), FailureKind::Transient),
         (refuse(503, "ServiceUnavailable"), FailureKind::Transient),
         (refuse(504, "Timeout"), FailureKind::Transient),
-        (refuse(401, "Unauthorized"), FailureKind::Forbidden),
+        (refuse(401, "Unauthorized"), FailureKind::Transient),
         (refuse(403, "Forbidden"), FailureKind::Forbidden),
         (refuse(400, "BadRequest"), FailureKind::Invalid),
         (refuse(404, "a proxy's"), FailureKind::Transient),
