@@ -12,6 +12,7 @@ use crate::lifecycle::Step;
 use crate::notice::Phase;
 use crate::queue::Queue;
 use crate::service::{Role, ServiceState, Standing, Wait};
+use crate::source::SourceState;
 use crate::table::Id;
 use crate::tracker::{DiffTracker, Timer};
 
@@ -197,7 +198,16 @@ impl DiffTracker {
             && self.addresses.unsettled == 0
             && self.unsettled.is_empty()
             && self.object_queue.is_empty()
+            && !self.has_waiting_pod()
             && !self.reading.is_first()
+    }
+
+    /// Whether a write on a pod waits until it is tried again.
+    fn has_waiting_pod(&self) -> bool {
+        let has_step = |id: Id<SourceState>| {
+            self.sources[id].pod.as_ref().is_some_and(|state| state.next_step().is_some())
+        };
+        self.timers.iter().any(|timer| matches!(timer, Timer::Pod(id) if has_step(id)))
     }
 
     /// Where a service stands; `None` for one that wants nothing and has nothing left.

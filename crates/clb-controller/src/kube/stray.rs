@@ -15,7 +15,8 @@ const PAGE: u32 = 500;
 /// The watch of labelled pods does not see them, and nobody else would ever release them: hand them in at the start, and
 /// again from time to time.
 ///
-/// Lists the metadata of all pods that have no such label, page by page, and reads those few that are strays.
+/// Lists the metadata of all pods that have no such label, page by page, and reads those few that are strays. It needs `list` and
+/// `get` of `pods` in all namespaces.
 ///
 /// # Errors
 /// The first of the requests that fails. An expired list (410) is one of these; ask again.

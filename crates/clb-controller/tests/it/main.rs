@@ -25,10 +25,11 @@ mod outbound;
 mod ownership;
 mod pods;
 mod reading;
-#[cfg(feature = "kube")]
 mod recordings;
 #[cfg(feature = "kube")]
 mod rollout;
+#[cfg(feature = "kube")]
+mod scenarios;
 #[cfg(feature = "kube")]
 mod watch;
 #[cfg(feature = "kube")]
