@@ -94,7 +94,16 @@ fn endpoint(number: u8, node: &str, ready: bool) -> Value {
 fn told(changes: &[Change]) -> Vec<(String, EndpointCondition)> {
     let slices = changes.iter().filter_map(|change| match change {
         Change::EndpointSliceApplied(slice) => Some(slice),
-        _ => None,
+        Change::ServiceApplied(_)
+        | Change::ServiceGone(_)
+        | Change::EndpointSliceGone(_)
+        | Change::PodApplied(_)
+        | Change::PodGone(_)
+        | Change::NodeApplied(_)
+        | Change::NodeGone(_)
+        | Change::Unreadable(_)
+        | Change::ResyncBegin(_)
+        | Change::ResyncDone(_) => None,
     });
     let endpoints = slices.flat_map(|slice| slice.endpoints.as_slice());
     endpoints.map(|endpoint| (endpoint.address.to_string(), endpoint.condition)).collect()
@@ -104,7 +113,16 @@ fn told(changes: &[Change]) -> Vec<(String, EndpointCondition)> {
 fn ports(changes: &[Change]) -> Vec<Result<u16, String>> {
     let services = changes.iter().filter_map(|change| match change {
         Change::ServiceApplied(service) => Some(&service.intent),
-        _ => None,
+        Change::EndpointSliceApplied(_)
+        | Change::ServiceGone(_)
+        | Change::EndpointSliceGone(_)
+        | Change::PodApplied(_)
+        | Change::PodGone(_)
+        | Change::NodeApplied(_)
+        | Change::NodeGone(_)
+        | Change::Unreadable(_)
+        | Change::ResyncBegin(_)
+        | Change::ResyncDone(_) => None,
     });
     let port = |intent: &Intent| match intent {
         Intent::LoadBalancer(spec) => Ok(spec.rules()[0].backend_port.get()),

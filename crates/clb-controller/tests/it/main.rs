@@ -1,6 +1,7 @@
 //! Kubernetes objects at the gate, from outside.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::needless_pass_by_value, reason = "JSON is written where it is handed in")]
 
 mod admission;
 #[cfg(feature = "kube")]

@@ -314,6 +314,7 @@ impl WatchState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::serde::de::DeserializeOwned;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -460,7 +461,7 @@ mod tests {
         assert_eq!(state.handle_trouble(&Trouble::refused(&status(86_400)), now), 30 * SECOND);
     }
 
-    fn json<T: k8s_openapi::serde::de::DeserializeOwned>(text: &str) -> T {
+    fn json<T: DeserializeOwned>(text: &str) -> T {
         serde_json::from_str(text).unwrap()
     }
 
